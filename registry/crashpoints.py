@@ -1,0 +1,45 @@
+"""Named places at which a process may die, so that tests can make it die exactly there.
+
+Every protocol that must survive a kill (upload, promotion, relay, delivery, lease, rollout) names the points
+between its durable effects. In production a point costs one function call. A test in the same process
+installs a handler; a test of real processes sets ``PODIUM_CRASH_AT=relay.published`` (or ``relay.published:3``
+for the third time) and the process is killed there with SIGKILL, as a power cut would.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_KILL_AT, _, _COUNT = os.environ.get("PODIUM_CRASH_AT", "").partition(":")
+_remaining = int(_COUNT or 1)
+_handler: Callable[[str], None] | None = None
+
+
+def reached(point: str) -> None:
+    """Say that execution has come to ``point``."""
+    if _handler is not None:
+        _handler(point)
+    elif _KILL_AT:
+        _kill_if_due(point)
+
+
+def _kill_if_due(point: str) -> None:
+    global _remaining
+    if point == _KILL_AT:
+        _remaining -= 1
+        if _remaining == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def observed_by(handler: Callable[[str], None]) -> Iterator[None]:
+    """Call ``handler`` with each point reached inside the block; it may raise to end the work there."""
+    global _handler
+    before, _handler = _handler, handler
+    try:
+        yield
+    finally:
+        _handler = before
