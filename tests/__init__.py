@@ -1,0 +1,1 @@
+"""podium's own tests: see CONTRIBUTING.md for what each tier needs."""
