@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Promotions(Protocol):
         reference: str,
         alias: str,
         *,
-        expect: int | None | type[Ellipsis] = ...,
+        expect: int | EllipsisType | None = ...,
         expect_generation: int | None = None,
         reason: str = "",
     ) -> Promotion:

@@ -1,8 +1,8 @@
 """Names, aliases and references: the grammar in which people and programs name versions.
 
-    name            [a-z0-9][a-z0-9._-]{0,99}
-    alias           [a-z][a-z0-9-]{0,62}, but never `latest` and never `v` with digits
-    reference       name | name:v7 | name:alias | name@sha256:<64 hex digits>
+name            [a-z0-9][a-z0-9._-]{0,99}
+alias           [a-z][a-z0-9-]{0,62}, but never `latest` and never `v` with digits
+reference       name | name:v7 | name:alias | name@sha256:<64 hex digits>
 """
 
 from __future__ import annotations

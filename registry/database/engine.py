@@ -1,0 +1,290 @@
+"""One database, SQLite or PostgreSQL, and its transactions."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy.engine.url import URL, make_url
+
+from registry.database.filesystem import refuse_network_file_system
+from registry.database.statements import Statement
+from registry.errors import DatabaseUnavailable, InvalidSetting
+
+Row = tuple[Any, ...]
+
+
+class UniqueViolation(Exception):
+    """A unique or primary key already has that value. Facets turn it into their own answer."""
+
+
+class Transaction:
+    """What is read and written together. Writes become true when the outermost block ends."""
+
+    def __init__(self, connection: Any, dialect: str) -> None:
+        self._cursor = connection.cursor()
+        self._dialect = dialect
+        self.outgoing_events: list[dict[str, Any]] = []
+        self.before_commit: list[Callable[[], None]] = []
+        self.after_commit: list[Callable[[], None]] = []
+
+    def execute(self, statement: Statement, **parameters: Any) -> int:
+        """Run a statement; the number of rows it changed."""
+        self._run(statement, parameters)
+        return int(self._cursor.rowcount)
+
+    def execute_many(self, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run a statement once for each row of parameters."""
+        if not rows:
+            return
+        with _translated():
+            if self._dialect == "sqlite":
+                self._cursor.executemany(statement.sqlite, [_for_sqlite(row) for row in rows])
+            else:
+                self._cursor.executemany(statement.postgresql, rows)
+
+    def all(self, statement: Statement, **parameters: Any) -> list[Row]:
+        self._run(statement, parameters)
+        with _translated():
+            return list(self._cursor.fetchall())
+
+    def first(self, statement: Statement, **parameters: Any) -> Row | None:
+        self._run(statement, parameters)
+        with _translated():
+            row: Row | None = self._cursor.fetchone()
+            if self._dialect == "sqlite":
+                # An open cursor would keep a RETURNING statement from finishing.
+                self._cursor.fetchall()
+            return row
+
+    def one(self, statement: Statement, **parameters: Any) -> Row:
+        """The single row that must be there."""
+        row = self.first(statement, **parameters)
+        if row is None:
+            raise LookupError(f"no row for: {statement.text}")
+        return row
+
+    def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> None:
+        with _translated():
+            if self._dialect == "sqlite":
+                self._cursor.execute(statement.sqlite, _for_sqlite(parameters))
+            else:
+                self._cursor.execute(statement.postgresql, parameters)
+
+    def close(self) -> None:
+        self._cursor.close()
+
+
+def _for_sqlite(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """SQLite has no time type: times are stored as ISO 8601 text in UTC, which sorts as they do."""
+    return {k: to_text(v) if isinstance(v, datetime) else v for k, v in parameters.items()}
+
+
+def to_text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def to_time(stored: Any) -> datetime:
+    """A time column's value as an aware `datetime`, from either database."""
+    return stored if isinstance(stored, datetime) else datetime.fromisoformat(stored)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn the drivers' errors into podium's, at the one seam where they cross."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        if "UNIQUE" in str(error) or "PRIMARY KEY" in str(error):
+            raise UniqueViolation(str(error)) from error
+        raise
+    except sqlite3.OperationalError as error:
+        raise _unavailable(error) from error
+    except sqlite3.DatabaseError as error:
+        raise DatabaseUnavailable(
+            f"The SQLite database is damaged: {error}.", remedy="Restore it from a backup."
+        ) from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "psycopg":
+            raise
+        state = getattr(error, "sqlstate", None)
+        if state == "23505":
+            raise UniqueViolation(str(error)) from error
+        # Class 08 is a lost connection, 57 a server going down, 53 one without resources, 40 a deadlock.
+        if state is None or state[:2] in {"08", "57", "53", "40", "28", "3D"}:
+            raise _unavailable(error) from error
+        raise
+
+
+def _unavailable(error: Exception) -> DatabaseUnavailable:
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    remedies = {
+        "database is locked": "Another process holds the database for long; try again.",
+        "readonly": "Give yourself write permission on the database file and its folder.",
+        "unable to open": "Check that the folder of PODIUM_URL exists and can be written.",
+        "full": "Free some room on the disk and try again; nothing was changed.",
+    }
+    remedy = next(
+        (r for key, r in remedies.items() if key in text), "Check PODIUM_URL and that the server runs."
+    )
+    return DatabaseUnavailable(f"The database did not answer: {text}.", remedy=remedy)
+
+
+class Database:
+    """A pool of connections to one database.
+
+    `transaction` and `reading` give a `Transaction` for the calling thread. Inside a transaction both join it,
+    so that facets compose: what is written inside one outer block is true together.
+    """
+
+    def __init__(self, url: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.url = _parsed(url)
+        self.dialect = self.url.get_backend_name()
+        self.now = now
+        self._engine = _engine(self.url)
+        self._open = threading.local()
+
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file; None for a server or a database in memory."""
+        name = self.url.database
+        return Path(name) if self.dialect == "sqlite" and name and name != ":memory:" else None
+
+    @property
+    def engine(self) -> sa.Engine:
+        """SQLAlchemy's engine, for migrations."""
+        return self._engine
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Write: committed when the outermost block ends, undone when it raises."""
+        joined: Transaction | None = getattr(self._open, "transaction", None)
+        if joined is not None:
+            yield joined
+            return
+        with self._connection() as connection:
+            transaction = self._begin(connection)
+            self._open.transaction = transaction
+            try:
+                yield transaction
+                for prepare in transaction.before_commit:
+                    prepare()
+                with _translated():
+                    self._end(connection, "COMMIT")
+            except BaseException:
+                self._end_quietly(connection)
+                raise
+            finally:
+                self._open.transaction = None
+                transaction.close()
+        for follow in transaction.after_commit:
+            follow()
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """Read: each statement by itself, or as part of the transaction that is open in this thread."""
+        joined: Transaction | None = getattr(self._open, "transaction", None)
+        if joined is not None:
+            yield joined
+            return
+        with self._connection() as connection:
+            reader = Transaction(connection, self.dialect)
+            try:
+                yield reader
+            finally:
+                reader.close()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        try:
+            connection = self._engine.raw_connection()
+        except sa.exc.DBAPIError as error:
+            raise _unavailable(error.orig if isinstance(error.orig, Exception) else error) from error
+        except sa.exc.SQLAlchemyError as error:
+            raise _unavailable(error) from error
+        except Exception as error:
+            with _translated():
+                raise
+            raise _unavailable(error) from error
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def _begin(self, connection: Any) -> Transaction:
+        transaction = Transaction(connection, self.dialect)
+        with _translated():
+            # A deferred SQLite transaction that turns into a writer late fails at once when another writes.
+            transaction._cursor.execute("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
+        return transaction
+
+    def _end(self, connection: Any, verb: str) -> None:
+        cursor = connection.cursor()
+        cursor.execute(verb)
+        cursor.close()
+
+    def _end_quietly(self, connection: Any) -> None:
+        try:
+            self._end(connection, "ROLLBACK")
+        except Exception:
+            # The connection is gone, and with it the transaction.
+            connection.invalidate()
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise InvalidSetting(
+            "PODIUM_URL is not a database URL.", remedy="Use sqlite:///PATH or postgresql://USER@HOST/NAME."
+        ) from error
+    backend = parsed.get_backend_name()
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite":
+        raise InvalidSetting(
+            f"PODIUM_URL names a '{backend}' database.",
+            remedy="Use sqlite:///PATH or postgresql://USER@HOST/NAME.",
+        )
+    return parsed
+
+
+def _engine(url: URL) -> sa.Engine:
+    if url.get_backend_name() == "postgresql":
+        engine = sa.create_engine(
+            url, pool_size=8, max_overflow=24, pool_pre_ping=False, isolation_level="AUTOCOMMIT"
+        )
+        sa.event.listen(engine, "connect", _prepare_postgresql)
+        return engine
+    if url.database and url.database != ":memory:":
+        refuse_network_file_system(Path(url.database))
+    engine = sa.create_engine(
+        url, connect_args={"isolation_level": None, "timeout": 30}, pool_reset_on_return=None
+    )
+    sa.event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def _prepare_postgresql(connection: Any, _: object) -> None:
+    connection.autocommit = True
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    # FULL: a commit that was acknowledged is on the disk, in WAL mode too.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
+        connection.execute(f"PRAGMA {pragma}")

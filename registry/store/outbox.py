@@ -1,0 +1,118 @@
+"""The outbox: events as rows, and how far they have been copied to the stream."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+from registry.database.engine import Row, to_time
+from registry.database.statements import sql
+from registry.database.watch import Watch, watch
+from registry.errors import NotFound, StaleAuthority
+from registry.store.session import Session
+from registry.values import Event, StreamPosition
+
+_COLUMNS = """
+    sequence, id, type, subject, key, at, actor, data, causation, correlation, traceparent, schema_version
+"""
+_AFTER = sql(f"SELECT {_COLUMNS} FROM event WHERE sequence > :sequence ORDER BY sequence LIMIT :limit")
+_TAIL = sql(f"SELECT {_COLUMNS} FROM event ORDER BY sequence DESC LIMIT :limit")
+_GET = sql(f"SELECT {_COLUMNS} FROM event WHERE id = :id")
+_POSITION = sql("""
+    SELECT database_id, incarnation, relayed_sequence, relayed_id, event_sequence FROM podium WHERE one = 1
+""")
+_NEWEST = sql("SELECT event_sequence FROM podium WHERE one = 1")
+_MARK = sql("""
+    UPDATE podium SET relayed_sequence = :sequence, relayed_id = :id
+    WHERE one = 1 AND incarnation = :incarnation AND relayed_sequence < :sequence
+""")
+_INCARNATION = sql("SELECT incarnation FROM podium WHERE one = 1")
+_BEGIN = sql("""
+    UPDATE podium SET incarnation = incarnation + 1, relayed_sequence = :relayed, relayed_id = :relayed_id
+    WHERE one = 1
+""")
+
+
+class StoredEvents:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._local = threading.local()
+
+    def after(self, sequence: int, *, limit: int = 100) -> list[Event]:
+        with self._session.reading() as reader:
+            return [_event(row) for row in reader.all(_AFTER, sequence=sequence, limit=limit)]
+
+    def get(self, event_id: str) -> Event:
+        with self._session.reading() as reader:
+            row = reader.first(_GET, id=event_id)
+        if row is None:
+            raise NotFound(f"There is no event '{event_id[:40]}'.", remedy="See 'podium events list'.")
+        return _event(row)
+
+    def tail(self, *, limit: int = 20) -> list[Event]:
+        with self._session.reading() as reader:
+            return [_event(row) for row in reversed(reader.all(_TAIL, limit=limit))]
+
+    def position(self) -> StreamPosition:
+        with self._session.reading() as reader:
+            return StreamPosition(*reader.one(_POSITION))
+
+    def mark_relayed(self, sequence: int, event_id: str, *, incarnation: int) -> None:
+        with self._session.writing() as transaction:
+            if transaction.execute(_MARK, sequence=sequence, id=event_id, incarnation=incarnation):
+                return
+            if transaction.one(_INCARNATION)[0] != incarnation:
+                raise StaleAuthority(
+                    f"Incarnation {incarnation} of the stream has been followed by another.",
+                    remedy="Read the position again and relay into the new stream.",
+                )
+
+    def begin_incarnation(self, *, relayed: int = 0, relayed_id: str | None = None) -> StreamPosition:
+        with self._session.writing() as transaction:
+            transaction.execute(_BEGIN, relayed=relayed, relayed_id=relayed_id)
+            return StreamPosition(*transaction.one(_POSITION))
+
+    def wait(self, sequence: int, timeout: float) -> bool:
+        return self._watch().wait(lambda: self._newest() > sequence, timeout)
+
+    def _newest(self) -> int:
+        with self._session.reading() as reader:
+            return int(reader.one(_NEWEST)[0])
+
+    def _watch(self) -> Watch:
+        """The calling thread's listener: a datagram wakes one reader only."""
+        if not hasattr(self._local, "watch"):
+            self._local.watch = watch(self._session.database, self._session.database_id)
+        listener: Watch = self._local.watch
+        return listener
+
+
+def _event(row: Row) -> Event:
+    (
+        sequence,
+        id,
+        type,
+        subject,
+        key,
+        at,
+        actor,
+        data,
+        causation,
+        correlation,
+        traceparent,
+        schema_version,
+    ) = row
+    return Event(
+        sequence=sequence,
+        id=id,
+        type=type,
+        subject=subject,
+        key=key,
+        at=to_time(at),
+        actor=actor,
+        data=json.loads(data),
+        causation=causation,
+        correlation=correlation,
+        traceparent=traceparent,
+        schema_version=schema_version,
+    )

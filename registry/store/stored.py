@@ -1,0 +1,72 @@
+"""`StoredRegistry`: the `Registry` protocol over a database and a blob store. The one place that wires facets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from registry.database.engine import Database
+from registry.database.schema import prepare
+from registry.settings import Settings
+from registry.store.apps import StoredApps
+from registry.store.leases import StoredLeases
+from registry.store.outbox import StoredEvents
+from registry.store.session import Session
+from registry.values import Origin
+
+if TYPE_CHECKING:
+    from registry.protocol import Registry
+
+
+class StoredRegistry:
+    """The registry of whoever has the database."""
+
+    def __init__(self, settings: Settings, session: Session) -> None:
+        self._settings = settings
+        self._session = session
+
+    @classmethod
+    def open(
+        cls, settings: Settings, *, actor: str | None = None, database: Database | None = None
+    ) -> StoredRegistry:
+        """Connect, and bring the schema up to date."""
+        database = database or Database(settings.database_url)
+        origin = Origin(actor or settings.actor_name)
+        return cls(settings, Session(database, prepare(database), origin))
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    @property
+    def database_id(self) -> str:
+        return self._session.database_id
+
+    @property
+    def origin(self) -> Origin:
+        return self._session.origin
+
+    @cached_property
+    def events(self) -> StoredEvents:
+        return StoredEvents(self._session)
+
+    @cached_property
+    def leases(self) -> StoredLeases:
+        return StoredLeases(self._session)
+
+    @cached_property
+    def apps(self) -> StoredApps:
+        return StoredApps(self._session)
+
+    def acting(self, origin: Origin) -> Registry:
+        return StoredRegistry(self._settings, self._session.acting(origin))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._session.writing():
+            yield
+
+    def close(self) -> None:
+        self._session.database.close()
