@@ -1,0 +1,244 @@
+"""Runs as values: their states, what ends an attempt, and what follows from that.
+
+queued --> running --> succeeded
+  ^  \        |------> failed         an error, and no retry is left
+  |   \       |------> cancelled
+  |    `----> cancelled
+  `-----------'                       interrupted or failed, and tried again
+              `------> interrupted    nothing will take it up again by itself; `recover` does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from registry.resources import Resources
+from registry.values import Lease, Parent, Role
+
+#: An attempt that is lost again and again is not the worker's bad luck: the run itself kills what it runs on.
+MOST_INTERRUPTIONS = 20
+#: Seconds before the first retry; each later one waits twice as long, up to the longest.
+FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 300.0
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"  # waits for a worker that it fits
+    RUNNING = "running"  # a worker holds its lease
+    SUCCEEDED = "succeeded"  # its outputs are visible
+    FAILED = "failed"  # its last attempt failed and no retry was left
+    INTERRUPTED = "interrupted"  # it was stopped without an outcome, and waits for a person
+    CANCELLED = "cancelled"  # a person ended it
+
+
+TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
+    RunState.QUEUED: frozenset({RunState.RUNNING, RunState.CANCELLED}),
+    RunState.RUNNING: frozenset(
+        {
+            RunState.SUCCEEDED,
+            RunState.FAILED,
+            RunState.INTERRUPTED,
+            RunState.CANCELLED,
+            RunState.QUEUED,  # this attempt came to nothing, another follows
+        }
+    ),
+    RunState.SUCCEEDED: frozenset(),
+    RunState.FAILED: frozenset(),
+    RunState.INTERRUPTED: frozenset({RunState.QUEUED, RunState.CANCELLED}),
+    RunState.CANCELLED: frozenset(),
+}
+
+ENDED = frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.INTERRUPTED, RunState.CANCELLED})
+
+
+class Cause(StrEnum):
+    """Why an attempt ended without success."""
+
+    ERROR = "error"  # the task raised
+    CRASHED = "crashed"  # its process died without a word
+    INVALID = "invalid"  # what it was given cannot be used: another attempt would find the same
+    LOST = "lost"  # its worker was not heard of for a lease's term
+    PREEMPTED = "preempted"  # its worker was asked to stop and handed it back
+    UNCONFIRMED = "unconfirmed"  # it stopped itself because its lease could not be confirmed
+    STOPPED = "stopped"  # the person who ran it privately went away
+    CANCELLED = "cancelled"  # a person ended it
+
+
+#: Causes that say something about the run itself. The others are its worker's, and spend no retry.
+SPENDS_RETRY = frozenset({Cause.ERROR, Cause.CRASHED, Cause.INVALID})
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """What an attempt said when it failed."""
+
+    type: str  # class of the exception, such as "ValueError"
+    message: str
+    traceback: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What is asked for. ``arguments`` are plain JSON; ``inputs`` are references, resolved when it is queued."""
+
+    task: str  # "sft", or "train.py:train" with the bundle that has it
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # parameter -> value
+    inputs: Mapping[str, str] = field(default_factory=dict)  # parameter -> reference, or id of a value
+    roles: Mapping[str, Role] = field(default_factory=dict)  # parameter -> what it is to the outputs
+    code: str | None = None  # id of the bundle's value; None for a task that is installed
+    resources: Resources = field(default_factory=Resources)
+    pool: str = "default"
+    publish: str | None = None  # artifact of which the result becomes a version
+    retries: int = 0
+    app: str | None = None
+    parent: str | None = None  # the run that asked for it
+    key: str | None = None  # asked for twice with the same key, it is one run
+    captured: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # where the code came from: commit, diff, lock ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunInput:
+    """An input, resolved to content."""
+
+    parameter: str
+    value: str
+    kind: str
+    digest: str
+    role: Role
+    ref: str | None = None  # None for a value that no version names
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutput:
+    name: str  # "result" when the task returns one thing
+    value: str
+    kind: str
+    digest: str
+    ref: str | None = None  # the version it was published as
+
+
+@dataclass(frozen=True, slots=True)
+class NewOutput:
+    """Content that a run has stored and that becomes its output when it finishes."""
+
+    name: str
+    kind: str
+    digest: str
+    parents: tuple[Parent, ...] = ()  # besides the run's own inputs and code
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a run."""
+
+    number: int  # from 1
+    worker: str
+    epoch: int  # of the lease under which it writes
+    started_at: datetime
+    ended_at: datetime | None = None
+    outcome: RunState | None = None  # succeeded, failed, interrupted, cancelled; None while it runs
+    cause: Cause | None = None
+    error: RunError | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)  # versions and hardware it ran with
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One recorded execution of a task."""
+
+    id: str
+    task: str
+    state: RunState
+    arguments: Mapping[str, Any]
+    inputs: tuple[RunInput, ...]
+    outputs: tuple[RunOutput, ...]
+    code: str | None
+    resources: Resources
+    pool: str
+    publish: str | None
+    retries: int
+    attempts: int  # how many have begun
+    actor: str
+    queued_at: datetime
+    not_before: datetime | None = None  # when a retry may be taken
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: Any = None  # what the task returned, where that is plain JSON
+    error: RunError | None = None  # of the last failed attempt
+    app: str | None = None
+    parent: str | None = None
+    key: str | None = None
+    causation: str | None = None
+    correlation: str | None = None
+    captured: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lease(self) -> str:
+        """The name of the lease that gives authority over it."""
+        return lease_name(self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A run that a worker has taken, with the right to write for it."""
+
+    run: Run
+    attempt: int
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """A piece of what an attempt printed, as it came: bytes, not always text."""
+
+    run: str
+    attempt: int
+    sequence: int  # order within the run
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that takes runs."""
+
+    id: str
+    pool: str
+    capacity: Resources
+    host: str
+    process: str  # who it is on its host: boot, process namespace, pid and start time
+    started_at: datetime
+    seen_at: datetime  # its last beat, by the clock of the worker
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What becomes of a run whose attempt has ended without success."""
+
+    state: RunState
+    delay: float = 0.0  # seconds before another attempt
+
+
+def lease_name(run: str) -> str:
+    return f"run/{run}"
+
+
+def after_attempt(retries: int, earlier: Sequence[Cause], cause: Cause) -> Next:
+    """Decide what follows from an attempt that ended by ``cause`` after those that ended ``earlier``."""
+    if cause is Cause.CANCELLED:
+        return Next(RunState.CANCELLED)
+    if cause is Cause.STOPPED:
+        return Next(RunState.INTERRUPTED)
+    if cause not in SPENDS_RETRY:
+        interruptions = sum(c not in SPENDS_RETRY for c in earlier)
+        return Next(RunState.INTERRUPTED if interruptions >= MOST_INTERRUPTIONS else RunState.QUEUED)
+    failures = sum(c in SPENDS_RETRY for c in earlier)
+    if cause is Cause.INVALID or failures >= retries:
+        return Next(RunState.FAILED)
+    return Next(RunState.QUEUED, delay=min(LONGEST_BACKOFF, FIRST_BACKOFF * 2**failures))
