@@ -1,0 +1,188 @@
+"""One supervised child process with a record on disk, so that a restarted controller can adopt or end it.
+
+The record is written before the process is started, and the process carries the record's token in its
+environment. A controller that is killed between the two finds the process by that token, and so it finds the
+processes that vLLM itself starts, which outlive a killed parent and keep its memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from serving.middleware import TOKEN_VARIABLE
+
+__all__ = ["Child", "Record", "free_port"]
+
+_POLL_SECONDS = 0.02
+_LOG_TAIL = 4000  # bytes of the log that are searched for the reason of a failure
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What must be known to speak to a process, or to end it, after a restart of the controller."""
+
+    token: str
+    port: int
+    fingerprint: str  # of the base's content and the engine's settings
+    base_name: str
+    requested_at: float  # seconds since the epoch
+    pid: int | None = None  # None: it was about to be started
+    created: float | None = None  # psutil's creation time: tells a reused pid from ours
+
+
+def free_port() -> int:
+    """A port on the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+class Child:
+    """The process of one replica, in a folder of its own: record, log, and the code it imports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.record = self._read()
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "engine.log"
+
+    def prepare(self, port: int | None, fingerprint: str, base_name: str) -> Record:
+        """End what is left of an earlier process and record the next one, with a token of its own."""
+        self.kill_all()
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        last = self.record.port if self.record else None
+        chosen = port or (last if last and port_is_free(last) else free_port())
+        record = Record(secrets.token_hex(24), chosen, fingerprint, base_name, time.time())
+        self._write(record)
+        return record
+
+    def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start the prepared process, in a session of its own so that Ctrl-C does not reach it."""
+        assert self.record is not None, "prepare() comes first"
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.1"))
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                list(command),
+                cwd="/",
+                env={**environment, TOKEN_VARIABLE: self.record.token},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        pid = self._process.pid
+        self._write(replace(self.record, pid=pid, created=psutil.Process(pid).create_time()))
+
+    def is_alive(self) -> bool:
+        """Whether the recorded process runs (one that was found by its token counts)."""
+        if self._process is not None:
+            return self._process.poll() is None
+        if self.record is None:
+            return False
+        if self.record.pid is None:
+            self._adopt_unrecorded()
+        return self.record.pid is not None and _is_same(self.record.pid, self.record.created)
+
+    def terminate(self) -> None:
+        """Ask the main process, and only it, to end: it tells its own children."""
+        if self.is_alive() and self.record and self.record.pid:
+            os.kill(self.record.pid, signal.SIGTERM)
+
+    def kill_all(self) -> None:
+        """End every process that carries the record's token, at once, and wait until they are gone."""
+        if self.record is None:
+            return
+        found = _carrying(self.record.token)
+        for process in found:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        psutil.wait_procs(found, timeout=10)
+
+    def forget(self) -> None:
+        """Record that nothing runs; the port stays reserved for the next start."""
+        if self.record is not None:
+            self._write(replace(self.record, pid=None, created=None, token=secrets.token_hex(24)))
+
+    def log_tail(self, lines: int = 12) -> str:
+        """The end of the log, for a message."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(0, os.SEEK_END)
+                log.seek(max(0, log.tell() - _LOG_TAIL))
+                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+    def _adopt_unrecorded(self) -> None:
+        assert self.record is not None
+        found = _carrying(self.record.token)
+        if found:
+            first = min(found, key=lambda process: process.create_time())
+            self._write(replace(self.record, pid=first.pid, created=first.create_time()))
+
+    def _read(self) -> Record | None:
+        try:
+            return Record(**json.loads((self.folder / "replica.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _write(self, record: Record) -> None:
+        aside = self.folder / "replica.json.new"
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(record), file)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(self.folder / "replica.json")
+        self.record = record
+
+
+def _is_same(pid: int, created: float | None) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() == created and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _carrying(token: str) -> list[psutil.Process]:
+    """Processes of this user whose environment holds the token."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN_VARIABLE) == token:
+                found.append(process)
+        except (psutil.Error, OSError):
+            continue  # gone, or another user's
+    return found
