@@ -7,7 +7,8 @@
     |   |-- AliasHeld
     |   |-- VersionInUse
     |   |-- StaleAuthority
-    |   `-- RunRefused
+    |   |-- RunRefused
+    |   `-- DeliveryRefused
     |-- InvalidInput                2            what was given cannot be used
     |   |-- InvalidReference
     |   |-- InvalidContent
@@ -19,7 +20,8 @@
     |       |-- ArtifactNotFound
     |       |-- VersionNotFound
     |       |-- AliasNotFound
-    |       `-- RunNotFound
+    |       |-- RunNotFound
+    |       `-- DeliveryNotFound
     `-- Unavailable                 3            a part cannot be reached or is damaged
         |-- StoreUnavailable
         |-- StoreFull
@@ -93,6 +95,10 @@ class RunRefused(Refused):
     """The run is not in a state in which that can be done to it."""
 
 
+class DeliveryRefused(Refused):
+    """The delivery is not in a state in which that can be done to it."""
+
+
 class InvalidInput(PodiumError):
     """What was given cannot be used as it is. Nothing was stored."""
 
@@ -141,6 +147,10 @@ class AliasNotFound(NotFound):
 
 class RunNotFound(NotFound):
     """No run has that id."""
+
+
+class DeliveryNotFound(NotFound):
+    """No delivery has that id."""
 
 
 class Unavailable(PodiumError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
     from registry.content.progress import Progress
     from registry.settings import Settings
 
+from registry.deliveries import Arrival, Delivery, DeliveryState
+from registry.resources import Resources
+from registry.runs import (
+    Attempt,
+    Cause,
+    Claim,
+    LogPart,
+    NewOutput,
+    Run,
+    RunError,
+    RunRequest,
+    RunState,
+    Worker,
+)
 from registry.values import (
     Alias,
     AppChange,
@@ -186,6 +201,86 @@ class Leases(Protocol):
         """All leases that are held under a prefix such as ``run/``."""
 
 
+class Deliveries(Protocol):
+    """Events on their way to subscriptions. A *consumer* is a durable reader that serves some of them."""
+
+    def serve(self, consumer: str, subscriptions: Mapping[str, datetime | None]) -> Mapping[str, int]:
+        """Make these the subscriptions that ``consumer`` serves.
+
+        Given with each is the time since which it counts (None: now). A consumer that is new begins with
+        what comes next. Open deliveries of subscriptions that are no longer served are stopped. Returns the
+        sequence after which events are for each subscription.
+        """
+
+    def cursor(self, consumer: str) -> int:
+        """The sequence up to which the consumer has recorded all its deliveries."""
+
+    def record(
+        self, consumer: str, arrivals: Sequence[Arrival], *, upto: Event, incarnation: int | None = None
+    ) -> None:
+        """Write the deliveries that all events up to ``upto`` led to, and move the cursor there.
+
+        What is recorded already stays as it is. With `Access.LATEST` older ones of a key are superseded.
+
+        Raises:
+            StaleAuthority: ``upto`` is not an event of this database, or ``incarnation`` is not the stream's.
+        """
+
+    def claim(self, consumer: str, *, epoch: int, limit: int) -> list[Delivery]:
+        """Take up to ``limit`` deliveries whose turn it is, and count an attempt of each.
+
+        A delivery's turn comes when it is due and no earlier one of its subscription and key is open. Those
+        that ran under a lower epoch are taken over.
+        """
+
+    def end(
+        self,
+        delivery: Delivery,
+        state: DeliveryState,
+        *,
+        error: str | None = None,
+        due_at: datetime | None = None,
+        waits_for: str | None = None,
+        counted: bool = True,
+    ) -> None:
+        """Record how an attempt ended; not ``counted`` gives the attempt back.
+
+        Raises:
+            StaleAuthority: it has been taken over under a higher epoch.
+        """
+
+    def next_due(self, consumer: str) -> datetime | None:
+        """When the next pending delivery is due; None if there is none."""
+
+    def waited_for(self, consumer: str) -> list[str]:
+        """The aliases, as ``artifact:alias``, whose release held deliveries wait for."""
+
+    def resume(self, consumer: str, alias: str) -> int:
+        """Make pending what waits for ``artifact:alias``; how many that were."""
+
+    def get(self, delivery_id: str) -> Delivery: ...
+
+    def find(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        subscription: str | None = None,
+        event: str | None = None,
+        limit: int = 50,
+    ) -> list[Delivery]:
+        """Newest first."""
+
+    def retry(self, delivery_id: str) -> Delivery:
+        """Give a dead delivery a new round of attempts, under its own id.
+
+        Raises:
+            DeliveryNotFound, DeliveryRefused: it is not dead.
+        """
+
+    def replay(self, event: Event, subscription: str) -> Collection[Delivery]:
+        """Deliver an event once more, as a new delivery, at every consumer that serves the subscription."""
+
+
 class Apps(Protocol):
     """Declared objects."""
 
@@ -196,6 +291,79 @@ class Apps(Protocol):
         """Make the app's declared objects exactly these, in one transaction, if ``plan`` is still true."""
 
     def objects(self, kind: str | None = None, *, app: str | None = None) -> list[AppObject]: ...
+
+
+class Runs(Protocol):
+    """The run journal."""
+
+    def queue(self, request: RunRequest) -> Run:
+        """Ask for a run. Its inputs are resolved to content now; the same ``key`` gives the run that is there."""
+
+    def get(self, run: str) -> Run:
+        """A run by its id, or by the beginning of it that no other has. Raises `RunNotFound`."""
+
+    def list(
+        self,
+        *,
+        state: RunState | None = None,
+        task: str | None = None,
+        parent: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[Run]:
+        """Newest first."""
+
+    def attempts(self, run: str) -> Sequence[Attempt]:
+        """Every execution of a run so far, the first one first."""
+
+    def claim(
+        self,
+        worker: str,
+        *,
+        free: Resources,
+        total: Resources,
+        pool: str = "default",
+        only: str | None = None,
+        limit: int = 16,
+    ) -> Sequence[Claim]:
+        """Take the queued runs that fit into ``free``, in the order of the queue; ``only`` is one run's id."""
+
+    def note(self, run: str, attempt: int, environment: Mapping[str, Any]) -> None:
+        """Record with which versions and hardware an attempt runs."""
+
+    def finish(self, run: str, outputs: Sequence[NewOutput], *, result: Any = None) -> Run:
+        """Make stored contents the run's outputs and end it: lineage, publication, event and lease in one.
+
+        Called by a registry acting with the run's authority. Raises `StaleAuthority`.
+        """
+
+    def end(self, run: str, cause: Cause, error: RunError | None = None) -> Run:
+        """End the attempt that runs, without success. The run is queued again where that is its rule."""
+
+    def cancel(self, run: str) -> Run:
+        """End a run for good. One that runs loses its lease first, so that nothing of it comes after."""
+
+    def recover(self, run: str) -> Run:
+        """Queue a run again that failed or was interrupted. Raises `RunRefused`."""
+
+    def append_log(self, run: str, attempt: int, data: bytes) -> None:
+        """Add to what the run printed."""
+
+    def log(self, run: str, *, after: int = 0, limit: int = 100) -> Sequence[LogPart]:
+        """What a run's attempts printed, after the part numbered ``after``."""
+
+
+class Workers(Protocol):
+    """Processes that take runs. What stands here is for finding them; authority is in the runs' leases."""
+
+    def register(self, worker: Worker) -> None: ...
+
+    def seen(self, worker: str) -> None:
+        """Say that it lives."""
+
+    def leave(self, worker: str) -> None: ...
+
+    def all(self, *, pool: str | None = None) -> Sequence[Worker]:
+        """Newest first, those that have gone without a word for an hour left out."""
 
 
 class Registry(Protocol):
@@ -220,7 +388,13 @@ class Registry(Protocol):
     @property
     def leases(self) -> Leases: ...
     @property
+    def deliveries(self) -> Deliveries: ...
+    @property
     def apps(self) -> Apps: ...
+    @property
+    def runs(self) -> Runs: ...
+    @property
+    def workers(self) -> Workers: ...
 
     def acting(self, origin: Origin) -> Registry:
         """The same registry on another's behalf; every write then checks the origin's authority."""

@@ -12,9 +12,12 @@ from registry.errors import NotFound, StaleAuthority
 from registry.store.session import Session
 from registry.values import Event, StreamPosition
 
-_COLUMNS = """
-    sequence, id, type, subject, key, at, actor, data, causation, correlation, traceparent, schema_version
-"""
+#: What `event_of` reads, in its order.
+EVENT_COLUMNS = (
+    *("sequence", "id", "type", "subject", "key", "at", "actor", "data"),
+    *("causation", "correlation", "traceparent", "schema_version"),
+)
+_COLUMNS = ", ".join(EVENT_COLUMNS)
 _AFTER = sql(f"SELECT {_COLUMNS} FROM event WHERE sequence > :sequence ORDER BY sequence LIMIT :limit")
 _TAIL = sql(f"SELECT {_COLUMNS} FROM event ORDER BY sequence DESC LIMIT :limit")
 _GET = sql(f"SELECT {_COLUMNS} FROM event WHERE id = :id")
@@ -40,18 +43,18 @@ class StoredEvents:
 
     def after(self, sequence: int, *, limit: int = 100) -> list[Event]:
         with self._session.reading() as reader:
-            return [_event(row) for row in reader.all(_AFTER, sequence=sequence, limit=limit)]
+            return [event_of(row) for row in reader.all(_AFTER, sequence=sequence, limit=limit)]
 
     def get(self, event_id: str) -> Event:
         with self._session.reading() as reader:
             row = reader.first(_GET, id=event_id)
         if row is None:
             raise NotFound(f"There is no event '{event_id[:40]}'.", remedy="See 'podium events list'.")
-        return _event(row)
+        return event_of(row)
 
     def tail(self, *, limit: int = 20) -> list[Event]:
         with self._session.reading() as reader:
-            return [_event(row) for row in reversed(reader.all(_TAIL, limit=limit))]
+            return [event_of(row) for row in reversed(reader.all(_TAIL, limit=limit))]
 
     def position(self) -> StreamPosition:
         with self._session.reading() as reader:
@@ -87,7 +90,8 @@ class StoredEvents:
         return listener
 
 
-def _event(row: Row) -> Event:
+def event_of(row: Row) -> Event:
+    """The event in a row of `EVENT_COLUMNS`."""
     (
         sequence,
         id,

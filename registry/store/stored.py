@@ -11,9 +11,12 @@ from registry.database.engine import Database
 from registry.database.schema import prepare
 from registry.settings import Settings
 from registry.store.apps import StoredApps
+from registry.store.deliveries import StoredDeliveries
 from registry.store.leases import StoredLeases
 from registry.store.outbox import StoredEvents
+from registry.store.runs import StoredRuns
 from registry.store.session import Session
+from registry.store.workers import StoredWorkers
 from registry.values import Origin
 
 if TYPE_CHECKING:
@@ -57,8 +60,20 @@ class StoredRegistry:
         return StoredLeases(self._session)
 
     @cached_property
+    def deliveries(self) -> StoredDeliveries:
+        return StoredDeliveries(self._session)
+
+    @cached_property
     def apps(self) -> StoredApps:
         return StoredApps(self._session)
+
+    @cached_property
+    def runs(self) -> StoredRuns:
+        return StoredRuns(self._session)
+
+    @cached_property
+    def workers(self) -> StoredWorkers:
+        return StoredWorkers(self._session)
 
     def acting(self, origin: Origin) -> Registry:
         return StoredRegistry(self._settings, self._session.acting(origin))
