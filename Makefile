@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= $(firstword $(wildcard $(addsuffix /python3.11,$(subst :, ,$(PATH)))) python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 
 # An environment is as the two files say, or it is made again.
 STAMP  := $(VENV)/installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)

@@ -6,11 +6,47 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.common import models
 from tests.common.postgres import PostgresServer
 from tests.common.services import Bucket, NatsServer, S3Server, temporary_folder
+
+_TESTS = Path(__file__).parent
+_TIERS = ("unit", "simulation", "integration", "acceptance")
+
+
+def _tier(item: pytest.Item) -> str:
+    return item.path.relative_to(_TESTS).parts[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by the tier whose folder they are in, cheap tiers first, shuffled inside each."""
+    items.sort(key=lambda item: _TIERS.index(_tier(item)))
+    has_gpu = shutil.which("nvidia-smi") is not None
+    for item in items:
+        if _tier(item) in ("integration", "acceptance"):
+            item.add_marker(_tier(item))
+        if "gpu" in item.keywords and not has_gpu:
+            item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA GPU"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    """Set up first, so checked last: each process that a test started has ended by then."""
+    yield
+    left = [child for child in psutil.Process().children(recursive=True) if not _is_of_multiprocessing(child)]
+    assert not left, f"still running: {[child.cmdline() for child in left]}"
+
+
+def _is_of_multiprocessing(process: psutil.Process) -> bool:
+    """Whether it is one of the two that Python itself keeps until the interpreter ends."""
+    try:
+        command = " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return True
+    return "multiprocessing.resource_tracker" in command or "multiprocessing.forkserver" in command
 
 
 @pytest.fixture(scope="session")
