@@ -7,8 +7,8 @@
         ...
         return Adapter(folder)                               # content is stored when the task returns
 
-Each is a path (``os.PathLike``). What came in knows its reference and digest; what a task makes is a folder or
-file with the kind that its class says.
+Each is a path (``os.PathLike``). What came in knows its reference and digest; what a task makes is a folder
+or file with the kind that its class says.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class Runs(Protocol):
     """The run journal."""
 
     def queue(self, request: RunRequest) -> Run:
-        """Ask for a run. Its inputs are resolved to content now; the same ``key`` gives the run that is there."""
+        """Ask for a run. Its inputs are resolved now; asked for again with its ``key``, it is the same run."""
 
     def get(self, run: str) -> Run:
         """A run by its id, or by the beginning of it that no other has. Raises `RunNotFound`."""
@@ -325,7 +325,7 @@ class Runs(Protocol):
         only: str | None = None,
         limit: int = 16,
     ) -> Sequence[Claim]:
-        """Take the queued runs that fit into ``free``, in the order of the queue; ``only`` is one run's id."""
+        """Take the queued runs that fit into ``free``, in queue order; ``only`` is one run's id."""
 
     def note(self, run: str, attempt: int, environment: Mapping[str, Any]) -> None:
         """Record with which versions and hardware an attempt runs."""

@@ -1,4 +1,4 @@
-"""Runs as values: their states, what ends an attempt, and what follows from that.
+r"""Runs as values: their states, what ends an attempt, and what follows from that.
 
 queued --> running --> succeeded
   ^  \        |------> failed         an error, and no retry is left
@@ -83,7 +83,7 @@ class RunError:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What is asked for. ``arguments`` are plain JSON; ``inputs`` are references, resolved when it is queued."""
+    """What is asked for. ``arguments`` are plain JSON; ``inputs`` are resolved when it is queued."""
 
     task: str  # "sft", or "train.py:train" with the bundle that has it
     arguments: Mapping[str, Any] = field(default_factory=dict)  # parameter -> value
@@ -97,9 +97,7 @@ class RunRequest:
     app: str | None = None
     parent: str | None = None  # the run that asked for it
     key: str | None = None  # asked for twice with the same key, it is one run
-    captured: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # where the code came from: commit, diff, lock ...
+    captured: Mapping[str, Any] = field(default_factory=dict)  # commit, diff, lock ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,254 @@
+"""Attempts: how a queued run is taken, and the one transaction that ends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from registry.database.engine import Row, Transaction
+from registry.database.statements import sql
+from registry.errors import StaleAuthority
+from registry.events import EventType, RunChanged
+from registry.resources import Resources, choose
+from registry.runs import (
+    SPENDS_RETRY,
+    Cause,
+    Claim,
+    NewOutput,
+    Run,
+    RunError,
+    RunState,
+    after_attempt,
+    lease_name,
+)
+from registry.store import leases, run_rows
+from registry.store.session import Session, to_json
+from registry.values import Lease
+
+_PAGE = 200
+
+# A key to page by, because the first hundreds may all be runs that this worker can never do.
+_QUEUED = sql("""
+    SELECT queued_at, id, resources FROM run
+    WHERE state = 'queued' AND pool = :pool AND (not_before IS NULL OR not_before <= :now)
+      AND (CAST(:only AS TEXT) IS NULL OR id = :only)
+      AND (CAST(:after_id AS TEXT) IS NULL OR (queued_at, id) > (:after_at, :after_id))
+    ORDER BY queued_at, id LIMIT :limit
+""")
+_TAKE = sql("""
+    UPDATE run SET state = 'running', attempts = attempts + 1, not_before = NULL,
+                   started_at = COALESCE(started_at, :now)
+    WHERE id = :run AND state = 'queued' RETURNING attempts
+""")
+_BEGIN_ATTEMPT = sql("""
+    INSERT INTO attempt (run, number, worker, epoch, started_at, environment)
+    VALUES (:run, :number, :worker, :epoch, :now, '{}')
+""")
+_STATE = sql("SELECT state, attempts, retries FROM run WHERE id = :run {lock}")
+_EARLIER = sql("SELECT cause FROM attempt WHERE run = :run AND number < :number AND cause IS NOT NULL")
+_END_ATTEMPT = sql("""
+    UPDATE attempt SET ended_at = :now, outcome = :outcome, cause = :cause, error = :error
+    WHERE run = :run AND number = :number AND outcome IS NULL
+""")
+_MOVE = sql("""
+    UPDATE run SET state = :state, ended_at = :ended, not_before = :not_before, error = :error,
+                   result = :result
+    WHERE id = :run AND state = 'running'
+""")
+_ADD_OUTPUT = sql("INSERT INTO run_output (run, name, value, ref) VALUES (:run, :name, :value, :ref)")
+_FREE = sql("UPDATE lease SET holder = NULL WHERE name = :name")
+_FENCE = sql("UPDATE lease SET holder = :holder, epoch = epoch + 1, beat = 0 WHERE name = :name")
+_LEASE = sql("SELECT epoch, beat FROM lease WHERE name = :name")
+
+_EVENTS = {
+    RunState.SUCCEEDED: EventType.RUN_SUCCEEDED,
+    RunState.FAILED: EventType.RUN_FAILED,
+    RunState.INTERRUPTED: EventType.RUN_INTERRUPTED,
+    RunState.QUEUED: EventType.RUN_INTERRUPTED,  # this attempt came to nothing, another follows
+    RunState.CANCELLED: EventType.RUN_CANCELLED,
+}
+_OUTCOMES = {RunState.QUEUED: RunState.INTERRUPTED}
+
+
+def claim(
+    session: Session,
+    worker: str,
+    free: Resources,
+    total: Resources,
+    pool: str,
+    only: str | None,
+    limit: int,
+) -> list[Claim]:
+    """Take the queued runs that fit, oldest first, each with its lease and a new attempt."""
+    with session.reading() as reader:
+        waiting = list(_waiting(session, reader, pool, only, total, limit))
+    if not waiting:
+        return []
+    demands = [Resources.from_dict(json.loads(row[2])) for row in waiting]
+    chosen = [waiting[index][1] for index in choose(demands, free, total)][:limit]
+    if not chosen:
+        return []
+    with session.writing() as transaction:
+        taken = (_take(session, transaction, run, worker) for run in chosen)
+        return [each for each in taken if each is not None]
+
+
+def _waiting(
+    session: Session, reader: Transaction, pool: str, only: str | None, total: Resources, limit: int
+) -> Iterator[Row]:
+    """The oldest queued runs that this worker could ever do, a few more than it may take."""
+    wanted = 4 * limit
+    after: Row = (session.now(), None)
+    while True:
+        page = reader.all(
+            _QUEUED,
+            pool=pool,
+            now=session.now(),
+            only=only,
+            after_at=after[0],
+            after_id=after[1],
+            limit=_PAGE,
+        )
+        for row in page:
+            if not total.lacking(Resources.from_dict(json.loads(row[2]))):
+                yield row
+                wanted -= 1
+        if len(page) < _PAGE or wanted <= 0:
+            return
+        after = page[-1][:2]
+
+
+def _take(session: Session, transaction: Transaction, run_id: str, worker: str) -> Claim | None:
+    now = session.now()
+    # Who is first makes the row 'running'; the other waits here for that commit, and then finds no row.
+    taken = transaction.first(_TAKE, run=run_id, now=now)
+    if taken is None:
+        return None
+    lease = leases.acquire(transaction, lease_name(run_id), worker)
+    if lease is None:
+        # Only a reaper holds the lease of a queued run: it came too late, and was about to let go.
+        lease = fence(transaction, lease_name(run_id), worker)
+    transaction.execute(
+        _BEGIN_ATTEMPT, run=run_id, number=taken[0], worker=worker, epoch=lease.epoch, now=now
+    )
+    run = run_rows.load(transaction, run_id)
+    emit(session, transaction, EventType.RUN_STARTED, run)
+    return Claim(run, int(taken[0]), lease)
+
+
+def finish(session: Session, run_id: str, outputs: Sequence[NewOutput], result: Any) -> Run:
+    """Make the outputs visible and end the run, in one transaction."""
+    with session.writing() as transaction:
+        number = _running(transaction, run_id)
+        run = run_rows.load(transaction, run_id)
+        for output in outputs:
+            value, ref = _store_output(session, transaction, run, output)
+            transaction.execute(_ADD_OUTPUT, run=run_id, name=output.name, value=value, ref=ref)
+        _end_attempt(session, transaction, run_id, number, RunState.SUCCEEDED, None, None)
+        _move(session, transaction, run_id, RunState.SUCCEEDED, result=result)
+        transaction.execute(_FREE, name=lease_name(run_id))
+        finished = run_rows.load(transaction, run_id)
+        emit(session, transaction, EventType.RUN_SUCCEEDED, finished)
+        return finished
+
+
+def _running(transaction: Transaction, run_id: str) -> int:
+    """The number of the attempt that runs."""
+    state, attempts, _ = transaction.one(_STATE, run=run_id)
+    if state != RunState.RUNNING:
+        raise StaleAuthority(
+            f"Run {run_id} does not run any more: it is {state}.", remedy="Nothing was written."
+        )
+    return int(attempts)
+
+
+def end(session: Session, run_id: str, cause: Cause, error: RunError | None) -> Run:
+    """End the attempt that runs, without success; the run goes where `after_attempt` says."""
+    with session.writing() as transaction:
+        return end_in(transaction, session, run_id, cause, error)
+
+
+def end_in(
+    transaction: Transaction, session: Session, run_id: str, cause: Cause, error: RunError | None
+) -> Run:
+    """`end` as part of a larger transaction. A run that has ended stays as it is; its lease is freed."""
+    state, number, retries = transaction.one(_STATE, run=run_id)
+    transaction.execute(_FREE, name=lease_name(run_id))
+    if state != RunState.RUNNING:
+        return run_rows.load(transaction, run_id)
+    earlier = [Cause(row[0]) for row in transaction.all(_EARLIER, run=run_id, number=number)]
+    following = after_attempt(retries, earlier, cause)
+    outcome = RunState.FAILED if cause in SPENDS_RETRY else _OUTCOMES.get(following.state, following.state)
+    _end_attempt(session, transaction, run_id, number, outcome, cause, error)
+    _move(session, transaction, run_id, following.state, delay=following.delay, error=error)
+    ended = run_rows.load(transaction, run_id)
+    emit(session, transaction, _EVENTS[following.state], ended, cause)
+    return ended
+
+
+def _end_attempt(
+    session: Session,
+    transaction: Transaction,
+    run_id: str,
+    number: int,
+    outcome: RunState,
+    cause: Cause | None,
+    error: RunError | None,
+) -> None:
+    transaction.execute(
+        _END_ATTEMPT,
+        run=run_id,
+        number=number,
+        now=session.now(),
+        outcome=outcome.value,
+        cause=cause.value if cause else None,
+        error=to_json(asdict(error)) if error else None,
+    )
+
+
+def _move(
+    session: Session,
+    transaction: Transaction,
+    run_id: str,
+    state: RunState,
+    *,
+    delay: float = 0.0,
+    error: RunError | None = None,
+    result: Any = None,
+) -> None:
+    now = session.now()
+    transaction.execute(
+        _MOVE,
+        run=run_id,
+        state=state.value,
+        ended=None if state is RunState.QUEUED else now,
+        not_before=now + timedelta(seconds=delay) if delay else None,
+        error=to_json(asdict(error)) if error else None,
+        result=None if result is None else to_json(result),
+    )
+
+
+def fence(transaction: Transaction, name: str, holder: str) -> Lease:
+    """Take a lease from whoever holds it, whether they live or not."""
+    transaction.execute(_FENCE, name=name, holder=holder)
+    row = transaction.one(_LEASE, name=name)
+    return Lease(name, holder, row[0], row[1])
+
+
+def emit(
+    session: Session, transaction: Transaction, type: EventType, run: Run, cause: Cause | None = None
+) -> None:
+    """Write the event of a run's change as part of ``transaction``."""
+    data = RunChanged(
+        run=run.id,
+        task=run.task,
+        state=run.state.value,
+        attempt=run.attempts,
+        cause=cause.value if cause else None,
+        error=f"{run.error.type}: {run.error.message}" if run.error else None,
+        outputs={output.name: output.ref or output.value for output in run.outputs},
+    )
+    session.emit(transaction, type, data, subject=f"run/{run.id}", key=f"run/{run.id}")

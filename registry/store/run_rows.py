@@ -1,0 +1,100 @@
+"""Rows of the journal as the values of `registry.runs`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from registry.database.engine import Row, Transaction, to_time
+from registry.database.statements import sql
+from registry.errors import RunNotFound
+from registry.references import Reference
+from registry.resources import Resources
+from registry.runs import Attempt, Cause, Run, RunError, RunInput, RunOutput, RunState
+from registry.store import rows
+from registry.values import Role
+
+COLUMNS = """
+    id, task, state, arguments, code, resources, pool, publish, retries, attempts, app, parent, key, actor,
+    causation, correlation, captured, result, error, queued_at, not_before, started_at, ended_at
+"""
+_GET = sql(f"SELECT {COLUMNS} FROM run WHERE id = :run")
+_INPUTS = sql("""
+    SELECT i.parameter, i.value, v.kind, v.digest, i.role, i.ref
+    FROM run_input i JOIN value v ON v.id = i.value WHERE i.run = :run ORDER BY i.parameter
+""")
+_OUTPUTS = sql("""
+    SELECT o.name, o.value, v.kind, v.digest, o.ref
+    FROM run_output o JOIN value v ON v.id = o.value WHERE o.run = :run ORDER BY o.name
+""")
+
+
+_VALUE = sql("SELECT id, kind, digest FROM value WHERE id = :value")
+
+
+def resolve_input(reader: Transaction, parameter: str, reference: str, role: Role) -> RunInput:
+    """What a reference, or the id of a value, is now.
+
+    Raises:
+        InvalidReference, ArtifactNotFound, VersionNotFound, AliasNotFound.
+    """
+    value = reader.first(_VALUE, value=reference)
+    if value is not None:
+        return RunInput(parameter, value[0], value[1], value[2], role)
+    version = rows.to_version(reader, rows.require(reader, Reference.parse(reference)))
+    return RunInput(parameter, version.value, version.kind, version.digest, role, version.ref)
+
+
+def load(reader: Transaction, run_id: str) -> Run:
+    """The run of that id, or `RunNotFound`."""
+    row = reader.first(_GET, run=run_id)
+    if row is None:
+        raise RunNotFound(f"There is no run '{run_id[:40]}'.", remedy="See 'podium runs list'.")
+    return run(reader, row)
+
+
+def run(reader: Transaction, row: Row) -> Run:
+    """A run from its row (`COLUMNS`), with its inputs and outputs."""
+    named = dict(zip((c.strip() for c in COLUMNS.split(",")), row, strict=True))
+    inputs = reader.all(_INPUTS, run=named["id"])
+    return Run(
+        **{
+            **named,
+            "state": RunState(named["state"]),
+            "arguments": json.loads(named["arguments"]),
+            "resources": Resources.from_dict(json.loads(named["resources"])),
+            "captured": json.loads(named["captured"]),
+            "result": _json(named["result"]),
+            "error": error(named["error"]),
+            **{name: _time(named[name]) for name in ("queued_at", "not_before", "started_at", "ended_at")},
+            "inputs": tuple(RunInput(p, v, k, d, Role(role), ref) for p, v, k, d, role, ref in inputs),
+            "outputs": tuple(RunOutput(*o) for o in reader.all(_OUTPUTS, run=named["id"])),
+        }
+    )
+
+
+def attempt(row: Row) -> Attempt:
+    number, worker, epoch, started, ended, outcome, cause, failure, environment = row
+    return Attempt(
+        number,
+        worker,
+        epoch,
+        to_time(started),
+        _time(ended),
+        RunState(outcome) if outcome else None,
+        Cause(cause) if cause else None,
+        error(failure),
+        json.loads(environment),
+    )
+
+
+def error(stored: str | None) -> RunError | None:
+    return RunError(**json.loads(stored)) if stored else None
+
+
+def _json(stored: str | None) -> Any:
+    return None if stored is None else json.loads(stored)
+
+
+def _time(stored: Any) -> Any:
+    return None if stored is None else to_time(stored)

@@ -1,0 +1,219 @@
+"""The run journal: what was asked for, who carries it out, how it went."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from registry.database.engine import Transaction, UniqueViolation
+from registry.database.statements import sql
+from registry.errors import RunNotFound, RunRefused
+from registry.events import EventType
+from registry.resources import Resources
+from registry.runs import (
+    Attempt,
+    Cause,
+    Claim,
+    LogPart,
+    NewOutput,
+    Run,
+    RunError,
+    RunInput,
+    RunRequest,
+    RunState,
+    lease_name,
+)
+from registry.store import run_attempts, run_rows
+from registry.store.session import Session, to_json
+from registry.values import Role
+
+_INSERT = sql("""
+    INSERT INTO run (id, task, state, arguments, code, resources, pool, publish, retries, attempts, app,
+                     parent, key, actor, causation, correlation, captured, queued_at)
+    VALUES (:id, :task, 'queued', :arguments, :code, :resources, :pool, :publish, :retries, 0, :app,
+            :parent, :key, :actor, :causation, :correlation, :captured, :now)
+""")
+_INSERT_INPUT = sql("""
+    INSERT INTO run_input (run, parameter, value, role, ref) VALUES (:run, :parameter, :value, :role, :ref)
+""")
+_BY_KEY = sql("SELECT id FROM run WHERE key = :key")
+_BY_PREFIX = sql("SELECT id FROM run WHERE id >= :first AND id < :after ORDER BY id LIMIT 2")
+_LIST = sql(f"""
+    SELECT {run_rows.COLUMNS} FROM run
+    WHERE (CAST(:state AS TEXT) IS NULL OR state = :state)
+      AND (CAST(:task AS TEXT) IS NULL OR task = :task)
+      AND (CAST(:parent AS TEXT) IS NULL OR parent = :parent)
+    ORDER BY queued_at DESC, id DESC LIMIT :limit
+""")
+_NOTE = sql("UPDATE attempt SET environment = :environment WHERE run = :run AND number = :number")
+_ATTEMPTS = sql("""
+    SELECT number, worker, epoch, started_at, ended_at, outcome, cause, error, environment
+    FROM attempt WHERE run = :run ORDER BY number
+""")
+_LAST_PART = sql("SELECT COALESCE(MAX(sequence), 0) FROM run_log WHERE run = :run")
+_ADD_PART = sql("""
+    INSERT INTO run_log (run, sequence, attempt, data) VALUES (:run, :sequence, :attempt, :data)
+""")
+_PARTS = sql("""
+    SELECT run, attempt, sequence, data FROM run_log WHERE run = :run AND sequence > :after
+    ORDER BY sequence LIMIT :limit
+""")
+_RECOVER = sql("""
+    UPDATE run SET state = 'queued', ended_at = NULL, not_before = NULL WHERE id = :run AND state = :state
+""")
+_CANCEL_QUEUED = sql("""
+    UPDATE run SET state = 'cancelled', ended_at = :now WHERE id = :run AND state IN ('queued', 'interrupted')
+""")
+
+
+class StoredRuns:
+    """`registry.protocol.Runs` over the database."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def queue(self, request: RunRequest) -> Run:
+        inputs = self._resolve(request)
+        with self._session.writing() as transaction:
+            if request.key is not None:
+                there = transaction.first(_BY_KEY, key=request.key)
+                if there is not None:
+                    return run_rows.load(transaction, there[0])
+            run_id = uuid.uuid4().hex[:12]
+            self._insert(transaction, run_id, request)
+            for each in inputs:
+                transaction.execute(
+                    _INSERT_INPUT,
+                    run=run_id,
+                    parameter=each.parameter,
+                    value=each.value,
+                    role=each.role.value,
+                    ref=each.ref,
+                )
+            run = run_rows.load(transaction, run_id)
+            run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, run)
+            return run
+
+    def _resolve(self, request: RunRequest) -> list[RunInput]:
+        """Inputs as content: what a name means is decided once, when the run is asked for."""
+        with self._session.reading() as reader:
+            return [
+                run_rows.resolve_input(reader, name, reference, request.roles.get(name, Role.PARENT))
+                for name, reference in sorted(request.inputs.items())
+            ]
+
+    def _insert(self, transaction: Transaction, run_id: str, request: RunRequest) -> None:
+        origin = self._session.origin
+        try:
+            transaction.execute(
+                _INSERT,
+                id=run_id,
+                task=request.task,
+                arguments=to_json(dict(request.arguments)),
+                code=request.code,
+                resources=to_json(request.resources.to_dict()),
+                pool=request.pool,
+                publish=request.publish,
+                retries=request.retries,
+                app=request.app,
+                parent=request.parent,
+                key=request.key,
+                actor=origin.actor,
+                causation=origin.causation,
+                correlation=origin.correlation or run_id,
+                captured=to_json(dict(request.captured)),
+                now=self._session.now(),
+            )
+        except UniqueViolation as error:
+            raise RunRefused(
+                f"Another run was asked for with the key '{request.key}' at the same moment.",
+                remedy="Ask again; you will be given that run.",
+            ) from error
+
+    def get(self, run: str) -> Run:
+        with self._session.reading() as reader:
+            return run_rows.load(reader, self._full_id(reader, run))
+
+    def _full_id(self, reader: Transaction, run: str) -> str:
+        found = reader.all(_BY_PREFIX, first=run, after=run + "~") if run else []
+        if len(found) == 1 or (found and found[0][0] == run):
+            return str(found[0][0])
+        if found:
+            raise RunNotFound(f"'{run[:40]}' begins several run ids.", remedy="Give more of the id.")
+        raise RunNotFound(f"There is no run '{run[:40]}'.", remedy="See 'podium runs list'.")
+
+    def list(
+        self,
+        *,
+        state: RunState | None = None,
+        task: str | None = None,
+        parent: str | None = None,
+        limit: int = 50,
+    ) -> list[Run]:
+        with self._session.reading() as reader:
+            rows = reader.all(
+                _LIST, state=state.value if state else None, task=task, parent=parent, limit=limit
+            )
+            return [run_rows.run(reader, row) for row in rows]
+
+    def attempts(self, run: str) -> Sequence[Attempt]:
+        with self._session.reading() as reader:
+            return [run_rows.attempt(row) for row in reader.all(_ATTEMPTS, run=run)]
+
+    def claim(
+        self,
+        worker: str,
+        *,
+        free: Resources,
+        total: Resources,
+        pool: str = "default",
+        only: str | None = None,
+        limit: int = 16,
+    ) -> Sequence[Claim]:
+        return run_attempts.claim(self._session, worker, free, total, pool, only, limit)
+
+    def note(self, run: str, attempt: int, environment: Mapping[str, Any]) -> None:
+        with self._session.writing() as transaction:
+            transaction.execute(_NOTE, run=run, number=attempt, environment=to_json(dict(environment)))
+
+    def finish(self, run: str, outputs: Sequence[NewOutput], *, result: Any = None) -> Run:
+        return run_attempts.finish(self._session, run, outputs, result)
+
+    def end(self, run: str, cause: Cause, error: RunError | None = None) -> Run:
+        return run_attempts.end(self._session, run, cause, error)
+
+    def cancel(self, run: str) -> Run:
+        with self._session.writing() as transaction:
+            run_id = self._full_id(transaction, run)
+            if transaction.execute(_CANCEL_QUEUED, run=run_id, now=self._session.now()):
+                cancelled = run_rows.load(transaction, run_id)
+                run_attempts.emit(
+                    self._session, transaction, EventType.RUN_CANCELLED, cancelled, Cause.CANCELLED
+                )
+                return cancelled
+            run_attempts.fence(transaction, lease_name(run_id), self._session.origin.actor)
+            return run_attempts.end_in(transaction, self._session, run_id, Cause.CANCELLED, None)
+
+    def recover(self, run: str) -> Run:
+        with self._session.writing() as transaction:
+            run_id = self._full_id(transaction, run)
+            for state in (RunState.INTERRUPTED, RunState.FAILED):
+                if transaction.execute(_RECOVER, run=run_id, state=state.value):
+                    recovered = run_rows.load(transaction, run_id)
+                    run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, recovered)
+                    return recovered
+            state = run_rows.load(transaction, run_id).state
+        raise RunRefused(
+            f"Run {run_id} is {state}.", remedy="Only an interrupted or failed run can be recovered."
+        )
+
+    def append_log(self, run: str, attempt: int, data: bytes) -> None:
+        with self._session.writing() as transaction:
+            last = int(transaction.one(_LAST_PART, run=run)[0])
+            transaction.execute(_ADD_PART, run=run, sequence=last + 1, attempt=attempt, data=data)
+
+    def log(self, run: str, *, after: int = 0, limit: int = 100) -> Sequence[LogPart]:
+        with self._session.reading() as reader:
+            rows = reader.all(_PARTS, run=run, after=after, limit=limit)
+            return [LogPart(r, attempt, sequence, bytes(data)) for r, attempt, sequence, data in rows]
