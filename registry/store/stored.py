@@ -12,6 +12,7 @@ from registry.database.schema import prepare
 from registry.settings import Settings
 from registry.store.apps import StoredApps
 from registry.store.deliveries import StoredDeliveries
+from registry.store.deployments import StoredDeployments
 from registry.store.leases import StoredLeases
 from registry.store.outbox import StoredEvents
 from registry.store.runs import StoredRuns
@@ -62,6 +63,10 @@ class StoredRegistry:
     @cached_property
     def deliveries(self) -> StoredDeliveries:
         return StoredDeliveries(self._session)
+
+    @cached_property
+    def deployments(self) -> StoredDeployments:
+        return StoredDeployments(self._session)
 
     @cached_property
     def apps(self) -> StoredApps:
