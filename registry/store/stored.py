@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,15 @@ from registry.database.engine import Database
 from registry.database.schema import prepare
 from registry.settings import Settings
 from registry.store.apps import StoredApps
+from registry.store.catalog import StoredCatalog
 from registry.store.deliveries import StoredDeliveries
 from registry.store.deployments import StoredDeployments
+from registry.store.evidence import StoredEvaluations
+from registry.store.files import FileStore
 from registry.store.leases import StoredLeases
+from registry.store.lineage import StoredLineage
 from registry.store.outbox import StoredEvents
+from registry.store.promotions import StoredPromotions
 from registry.store.runs import StoredRuns
 from registry.store.session import Session
 from registry.store.workers import StoredWorkers
@@ -27,9 +33,10 @@ if TYPE_CHECKING:
 class StoredRegistry:
     """The registry of whoever has the database."""
 
-    def __init__(self, settings: Settings, session: Session) -> None:
+    def __init__(self, settings: Settings, session: Session, files: FileStore | None = None) -> None:
         self._settings = settings
         self._session = session
+        self._files = files or FileStore(settings, session)
 
     @classmethod
     def open(
@@ -51,6 +58,23 @@ class StoredRegistry:
     @property
     def origin(self) -> Origin:
         return self._session.origin
+
+    @cached_property
+    def catalog(self) -> StoredCatalog:
+        window = timedelta(days=self._settings.rollback_window)
+        return StoredCatalog(self._session, self._files, window)
+
+    @cached_property
+    def promotions(self) -> StoredPromotions:
+        return StoredPromotions(self._session)
+
+    @cached_property
+    def evaluations(self) -> StoredEvaluations:
+        return StoredEvaluations(self._session)
+
+    @cached_property
+    def lineage(self) -> StoredLineage:
+        return StoredLineage(self._session)
 
     @cached_property
     def events(self) -> StoredEvents:
@@ -81,7 +105,7 @@ class StoredRegistry:
         return StoredWorkers(self._session)
 
     def acting(self, origin: Origin) -> Registry:
-        return StoredRegistry(self._settings, self._session.acting(origin))
+        return StoredRegistry(self._settings, self._session.acting(origin), self._files)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -89,4 +113,5 @@ class StoredRegistry:
             yield
 
     def close(self) -> None:
+        self._files.close()
         self._session.database.close()

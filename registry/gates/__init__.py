@@ -1,0 +1,8 @@
+"""Gates: what a version must have shown before an alias may move to it.
+
+A gate is declared in an app file and stored as data by `podium deploy`; no user code runs when it is judged.
+"""
+
+from registry.gates.rules import BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
+
+__all__ = ["BetterThanBase", "BetterThanIncumbent", "Gate", "Rule", "Threshold"]

@@ -1,0 +1,118 @@
+"""Judging: rule and evidence in, verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from registry.gates.rules import BetterThanBase, BetterThanIncumbent, Gate, Threshold
+from registry.gates.statistics import paired_difference
+from registry.values import Score, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one report says of one version under one metric."""
+
+    report: str  # reference of the report
+    score: Score
+    examples: Mapping[str, float] = field(default_factory=dict)  # held-out example id -> score
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that a gate may look at. ``None``: the gate's evaluator has not judged that version on that set."""
+
+    candidate_ref: str
+    candidate: Measured | None
+    incumbent_ref: str | None = None  # None: the alias is new
+    incumbent: Measured | None = None
+
+
+def judge(gate: Gate, evidence: Evidence, revision: int = 0) -> Verdict:
+    """What ``gate`` says of the candidate."""
+    rule = gate.rule
+    if evidence.candidate is None:
+        return _missing(gate, evidence.candidate_ref, revision)
+    if isinstance(rule, Threshold):
+        return _judge_threshold(gate, rule, evidence.candidate, revision)
+    if isinstance(rule, BetterThanBase):
+        return _judge_against_base(gate, rule, evidence.candidate, revision)
+    return _judge_against_incumbent(gate, rule, evidence, evidence.candidate, revision)
+
+
+def _missing(gate: Gate, ref: str, revision: int) -> Verdict:
+    reason = (
+        f"'{gate.evaluator}' has not measured {gate.rule.metric} of {ref} on {gate.rule.on}; "
+        f"run: podium evaluate {ref} --on {gate.rule.on}"
+    )
+    return Verdict(gate.name, gate.rule.describe(), False, reason, (), revision)
+
+
+def _verdict(
+    gate: Gate, passed: bool, reason: str, evidence: tuple[str, ...], revision: int, **measured: Any
+) -> Verdict:
+    return Verdict(gate.name, gate.rule.describe(), passed, reason, evidence, revision, measured)
+
+
+def _judge_threshold(gate: Gate, rule: Threshold, candidate: Measured, revision: int) -> Verdict:
+    value = candidate.score.value
+    low = rule.at_least is not None and value < rule.at_least
+    high = rule.at_most is not None and value > rule.at_most
+    reason = f"{rule.metric} is {value:.4g}"
+    if low:
+        reason += f", needs at least {rule.at_least:g}"
+    if high:
+        reason += f", may be at most {rule.at_most:g}"
+    return _verdict(gate, not (low or high), reason, (candidate.report,), revision, value=value)
+
+
+def _judge_against_base(gate: Gate, rule: BetterThanBase, candidate: Measured, revision: int) -> Verdict:
+    score = candidate.score
+    if score.base is None:
+        reason = f"{candidate.report} does not say the base model's {rule.metric}; evaluate base and version together"
+        return _verdict(gate, False, reason, (candidate.report,), revision)
+    gain = (score.value - score.base) * (1 if score.higher_is_better else -1)
+    passed = gain > 0 and gain >= rule.by
+    reason = f"{rule.metric} is {score.value:.4g}, the base model's {score.base:.4g}"
+    if not passed:
+        reason += f"; needs to be better by {'more than 0' if not rule.by else f'{rule.by:g}'}"
+    return _verdict(gate, passed, reason, (candidate.report,), revision, value=score.value, base=score.base)
+
+
+def _judge_against_incumbent(
+    gate: Gate, rule: BetterThanIncumbent, evidence: Evidence, candidate: Measured, revision: int
+) -> Verdict:
+    if evidence.incumbent_ref is None:
+        return _verdict(gate, True, "the alias is new: there is no incumbent", (candidate.report,), revision)
+    incumbent = evidence.incumbent
+    if incumbent is None:
+        return _missing(gate, evidence.incumbent_ref, revision)
+    reports = (candidate.report, incumbent.report)
+    shared = sorted(candidate.examples.keys() & incumbent.examples.keys())
+    if not shared:
+        reason = "the two reports have no example in common; evaluate both with per-example results"
+        return _verdict(gate, False, reason, reports, revision)
+    sign = 1 if candidate.score.higher_is_better else -1
+    differences = [sign * (candidate.examples[i] - incumbent.examples[i]) for i in shared]
+    found = paired_difference(differences, rule.confidence)
+    passed = found.lower >= -rule.tolerance if rule.tolerance else found.lower > 0
+    reason = (
+        f"{rule.metric} is {candidate.score.value:.4g}, {evidence.incumbent_ref} has {incumbent.score.value:.4g}; "
+        f"paired gain {found.mean:+.4g}, at least {found.lower:+.4g} with {rule.confidence:.0%} confidence (n={found.n})"
+    )
+    if not passed:
+        reason += f"; needs at least {-rule.tolerance:+g}" if rule.tolerance else "; needs more than 0"
+    return _verdict(
+        gate,
+        passed,
+        reason,
+        reports,
+        revision,
+        value=candidate.score.value,
+        incumbent=incumbent.score.value,
+        gain=found.mean,
+        lower=found.lower,
+        n=found.n,
+    )

@@ -1,0 +1,107 @@
+"""What an evaluation report says: `report.json`, and the scores of single examples in `examples.jsonl`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from registry.errors import InvalidContent
+
+_ABOUT_SHAPE = "See 'Reports' in the README for what a report looks like."
+
+
+class _Judged(BaseModel):
+    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    ref: str | None = None
+
+
+class _Metric(BaseModel):
+    value: float = Field(allow_inf_nan=False)
+    base: float | None = Field(default=None, allow_inf_nan=False)
+    higher_is_better: bool
+    n: int | None = Field(default=None, ge=0)
+
+
+class ReportDocument(BaseModel):
+    """`report.json`, schema 1. Unknown fields are kept in the file and ignored here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    schema_: int = Field(alias="schema", ge=1, le=1)
+    subject: _Judged
+    dataset: _Judged
+    base: _Judged | None = None
+    evaluator: str = ""
+    metrics: dict[str, _Metric] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report as read from a folder. Example scores: metric -> example id -> score."""
+
+    document: ReportDocument
+    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    base: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def read_report(folder: Path) -> Report:
+    """Read the report in a folder.
+
+    Raises:
+        InvalidContent: it is not what a report must be; the message names the file and the field.
+    """
+    try:
+        document = ReportDocument.model_validate_json((folder / "report.json").read_bytes())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise InvalidContent(f"report.json: {where}: {first['msg']}", remedy=_ABOUT_SHAPE) from error
+    examples = folder / "examples.jsonl"
+    if not examples.is_file():
+        return Report(document)
+    return Report(document, *_example_scores(examples, list(document.metrics)))
+
+
+def _example_scores(
+    path: Path, metrics: list[str]
+) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
+    tuned: dict[str, dict[str, float]] = {metric: {} for metric in metrics}
+    base: dict[str, dict[str, float]] = {metric: {} for metric in metrics}
+    with path.open(encoding="utf-8", errors="strict") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            example = _example(number, line)
+            for metric in metrics:
+                _collect(tuned[metric], number, example, metric)
+                _collect(base[metric], number, example, metric, prefix="base_")
+    return tuned, base
+
+
+def _example(number: int, line: str) -> dict[str, Any]:
+    try:
+        example = json.loads(line)
+    except ValueError as error:
+        raise InvalidContent(f"examples.jsonl: line {number} is not JSON", remedy=_ABOUT_SHAPE) from error
+    if not isinstance(example, dict) or not isinstance(example.get("id"), str):
+        raise InvalidContent(f"examples.jsonl: line {number} has no 'id'", remedy=_ABOUT_SHAPE)
+    return example
+
+
+def _collect(
+    scores: dict[str, float], number: int, example: dict[str, Any], metric: str, prefix: str = ""
+) -> None:
+    score = example.get(prefix + metric)
+    if score is None:
+        return
+    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+        raise InvalidContent(f"examples.jsonl: line {number}: '{prefix + metric}' is not a number")
+    if example["id"] in scores:
+        raise InvalidContent(f"examples.jsonl: line {number} repeats the id '{example['id'][:40]}'")
+    scores[example["id"]] = float(score)

@@ -1,0 +1,133 @@
+"""Evidence: the scores of published reports, and gathering them for gates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from registry.database.engine import Row, Transaction, to_time
+from registry.database.statements import sql
+from registry.gates.judging import Evidence, Measured, judge
+from registry.gates.rules import BetterThanIncumbent, Gate
+from registry.references import Reference
+from registry.store import rows
+from registry.store.session import Session
+from registry.values import Evaluation, Score, Verdict
+
+_GATES = sql(
+    "SELECT name, body, revision FROM app_object WHERE kind = 'gate' AND target = :alias ORDER BY name"
+)
+_NEWEST = sql("""
+    SELECT evaluation.id, evaluation.report, score.value, score.base, score.higher_is_better, score.n
+    FROM evaluation JOIN score ON score.evaluation_id = evaluation.id AND score.metric = :metric
+    WHERE evaluation.subject_digest = :subject AND evaluation.dataset_digest = :dataset
+      AND evaluation.evaluator = :evaluator
+    ORDER BY evaluation.id DESC LIMIT 1
+""")
+_EXAMPLES = sql("""
+    SELECT scores FROM example_score WHERE evaluation_id = :id AND metric = :metric AND subject = 'tuned'
+""")
+_LAST_EVALUATION = sql("""
+    SELECT COALESCE(MAX(id), 0) FROM evaluation WHERE subject_digest IN (:candidate, :incumbent)
+""")
+_OF_SUBJECT = sql("""
+    SELECT id, report, subject_digest, dataset_digest, evaluator, at FROM evaluation
+    WHERE subject_digest = :digest AND (CAST(:dataset AS TEXT) IS NULL OR dataset_digest = :dataset)
+    ORDER BY id DESC
+""")
+_SCORES = sql(
+    "SELECT metric, value, higher_is_better, base, n FROM score WHERE evaluation_id = :id ORDER BY metric"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a judgement stood on. A promotion whose basis has changed since is judged again."""
+
+    gates: tuple[tuple[str, int], ...]  # name and revision of every gate of the alias
+    incumbent: str | None  # digest that the alias held
+    last_evaluation: int  # newest evaluation of candidate or incumbent
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A version on the scales."""
+
+    ref: str
+    digest: str
+
+
+def gates_of(reader: Transaction, artifact: str, alias: str) -> list[tuple[Gate, int]]:
+    """The gates of an alias with their revisions."""
+    found = [
+        (Gate.from_json(name, json.loads(body)), revision)
+        for name, body, revision in reader.all(_GATES, alias=alias)
+    ]
+    return [(gate, revision) for gate, revision in found if gate.guards(artifact)]
+
+
+def basis(
+    reader: Transaction, gates: list[tuple[Gate, int]], candidate: Subject, incumbent: Subject | None
+) -> Basis:
+    """The state of everything that a verdict depends on."""
+    if not gates:
+        return Basis((), incumbent.digest if incumbent else None, 0)
+    held = incumbent.digest if incumbent else ""
+    last = reader.one(_LAST_EVALUATION, candidate=candidate.digest, incumbent=held)[0]
+    return Basis(tuple((g.name, r) for g, r in gates), incumbent.digest if incumbent else None, last)
+
+
+def judge_all(
+    reader: Transaction, gates: list[tuple[Gate, int]], candidate: Subject, incumbent: Subject | None
+) -> list[Verdict]:
+    return [judge(gate, _gather(reader, gate, candidate, incumbent), revision) for gate, revision in gates]
+
+
+def _gather(reader: Transaction, gate: Gate, candidate: Subject, incumbent: Subject | None) -> Evidence:
+    dataset: str = rows.require(reader, Reference.parse(gate.rule.on))[5]
+    paired = isinstance(gate.rule, BetterThanIncumbent)
+    return Evidence(
+        candidate.ref,
+        _measured(reader, gate, candidate.digest, dataset, paired),
+        incumbent.ref if incumbent else None,
+        _measured(reader, gate, incumbent.digest, dataset, paired) if incumbent and paired else None,
+    )
+
+
+def _measured(reader: Transaction, gate: Gate, digest: str, dataset: str, examples: bool) -> Measured | None:
+    row = reader.first(
+        _NEWEST, metric=gate.rule.metric, subject=digest, dataset=dataset, evaluator=gate.evaluator
+    )
+    if row is None:
+        return None
+    (evaluation, report, value, base, higher, n) = row
+    per_example = reader.first(_EXAMPLES, id=evaluation, metric=gate.rule.metric) if examples else None
+    return Measured(
+        _report_name(reader, report),
+        Score(gate.rule.metric, value, bool(higher), base, n),
+        json.loads(per_example[0]) if per_example else {},
+    )
+
+
+def _report_name(reader: Transaction, value: str) -> str:
+    named = rows.naming_value(reader, value)
+    return f"{named[0][2]}:v{named[0][3]}" if named else value
+
+
+class StoredEvaluations:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def of(self, digest: str, *, dataset_digest: str | None = None) -> list[Evaluation]:
+        with self._session.reading() as reader:
+            found = reader.all(_OF_SUBJECT, digest=digest, dataset=dataset_digest)
+            return [_evaluation(reader, row) for row in found]
+
+
+def _evaluation(reader: Transaction, row: Row) -> Evaluation:
+    (id, report, subject, dataset, evaluator, at) = row
+    scores = {
+        metric: Score(metric, value, bool(higher), base, n)
+        for metric, value, higher, base, n in reader.all(_SCORES, id=id)
+    }
+    return Evaluation(_report_name(reader, report), subject, dataset, evaluator, to_time(at), scores)

@@ -1,0 +1,98 @@
+"""Files in and out of the blob store: what facets use of `registry.content`."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from registry.content.blobs import BlobStore, open_store
+from registry.content.kinds import Kind, validate
+from registry.content.manifest import Manifest
+from registry.content.progress import Progress, Silent
+from registry.content.scan import scan
+from registry.errors import InvalidInput, NotFound
+from registry.reports import read_report
+from registry.settings import Settings
+from registry.store import values
+from registry.store.session import Session
+from registry.store.values import StoredFiles
+
+
+class FileStore:
+    """The blob store of a registry, opened when it is first needed."""
+
+    def __init__(self, settings: Settings, session: Session) -> None:
+        self._settings = settings
+        self._session = session
+        self._lock = threading.Lock()
+        self._opened: BlobStore | None = None
+
+    @property
+    def _store(self) -> BlobStore:
+        with self._lock:
+            if self._opened is None:
+                store = open_store(self._settings.blobs_url)
+                store.claim(self._session.database_id)
+                self._opened = store
+            return self._opened
+
+    @cached_property
+    def _cache(self) -> Any:
+        """A folder on this machine is its own cache."""
+        from registry.content.cache import ChunkCache
+
+        if self._store.is_local:
+            return None
+        return ChunkCache(self._settings.cache_folder, self._settings.cache_bytes)
+
+    def upload(self, path: Path, kind: str, *, progress: Progress | None = None) -> StoredFiles:
+        """Check files against their kind and bring their chunks into the store.
+
+        Raises:
+            InvalidContent: they are not what the kind requires, or change meanwhile.
+        """
+        from registry.content.upload import upload
+
+        found = validate(_kind(kind), scan(path))
+        report = read_report(path) if kind == Kind.REPORT else None
+        done = upload(found, self._store, self._known, progress or Silent())
+        return StoredFiles(kind, done.manifest, found.notices, report, done.bytes_sent)
+
+    def manifest(self, digest: str) -> Manifest:
+        with self._session.reading() as reader:
+            return values.manifest_of(reader, digest)
+
+    def materialise(self, digest: str, destination: Path, *, progress: Progress | None = None) -> None:
+        """Write the files of a content into a new folder, whole or not at all."""
+        from registry.content.download import materialise
+
+        materialise(self.manifest(digest), destination, self._store, self._cache, progress or Silent())
+
+    def read(self, digest: str, path: str, start: int = 0, length: int | None = None) -> bytes:
+        entry = self.manifest(digest).get(path)
+        if entry is None:
+            raise NotFound(f"The content {digest[:19]}... has no file '{path[:80]}'.")
+        from registry.content.download import read_range
+
+        return read_range(entry, self._store, start, length)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+
+    def _known(self, keys: list[str]) -> set[str]:
+        with self._session.reading() as reader:
+            return values.known_chunks(reader, keys)
+
+
+def _kind(kind: str) -> Kind:
+    try:
+        return Kind(kind)
+    except ValueError as error:
+        known = ", ".join(k.value for k in Kind)
+        raise InvalidInput(
+            f"'{kind[:40]}' is not a kind of artifact.", remedy=f"Kinds are {known}."
+        ) from error
