@@ -1,8 +1,8 @@
 """A stand-in for vLLM's HTTP server that ships for tests: the same paths, the same flags, no model.
 
 `FakeVLLM` is an ASGI app that behaves as vLLM 0.32 does where serving depends on it: names are taken and
-forgotten, a load reads the adapter's files, running answers outlive an unload, a missing ``model`` is answered
-by the base, SIGTERM aborts what is running. What a model answers follows from the bytes of its safetensors,
+forgotten, a load reads the adapter's files, running answers outlive an unload, a missing ``model`` is
+answered by the base, SIGTERM aborts what is running. What a model answers follows from the bytes of its safetensors,
 so two versions differ and the same version always answers the same.
 
 An adapter folder may hold ``fake.json`` to misbehave: ``{"load": "refuse" | "die" | "hang"}``,
@@ -142,7 +142,7 @@ def _behaviour(folder: str) -> dict[str, Any]:
 
 
 def _answer(folder: str, prompt: str, count: int) -> list[str]:
-    """Words that follow from the weights' bytes (read anew, as vLLM does for an evicted adapter) and prompt."""
+    """Words that follow from the prompt and the weights' bytes, read anew as vLLM does after an eviction."""
     weights = hashlib.sha256()
     for file in sorted(Path(folder).glob("*.safetensors")):
         weights.update(file.read_bytes())
