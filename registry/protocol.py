@@ -47,6 +47,7 @@ from registry.values import (
     Parent,
     Promotion,
     Published,
+    Stored,
     StreamPosition,
     Verdict,
     Version,
@@ -71,11 +72,17 @@ class Catalog(Protocol):
         The same content under the same artifact gives the version that is there. ``kind`` may be left out where the artifact exists.
         """
 
+    def store(self, path: Path, kind: str, *, progress: Progress | None = None) -> Stored:
+        """Store a folder or file without making it visible, for a run that will refer to it when it finishes."""
+
     def resolve(self, reference: str) -> Version:
         """The version that a reference names now; a bare name is the newest version."""
 
     def manifest(self, digest: str) -> Manifest:
         """The files of a content digest, with their chunks."""
+
+    def materialise(self, digest: str, destination: Path, *, progress: Progress | None = None) -> None:
+        """`pull` for a content digest."""
 
     def pull(self, reference: str, destination: Path, *, progress: Progress | None = None) -> Version:
         """Write a version's files into the folder ``destination``, whole or not at all, digests verified."""

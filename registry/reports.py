@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from registry.errors import InvalidContent
 
+DOCUMENT = "report.json"
+EXAMPLES = "examples.jsonl"
 _ABOUT_SHAPE = "See 'Reports' in the README for what a report looks like."
 
 
@@ -50,41 +51,40 @@ class Report:
     base: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
-def read_report(folder: Path) -> Report:
-    """Read the report in a folder.
+def read_report(read: Callable[[str], bytes | None]) -> Report:
+    """Read a report through ``read``, which gives a file's bytes, or None where there is no such file.
 
     Raises:
         InvalidContent: it is not what a report must be; the message names the file and the field.
     """
     try:
-        document = ReportDocument.model_validate_json((folder / "report.json").read_bytes())
+        document = ReportDocument.model_validate_json(read(DOCUMENT) or b"")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the document"
-        raise InvalidContent(f"report.json: {where}: {first['msg']}", remedy=_ABOUT_SHAPE) from error
-    examples = folder / "examples.jsonl"
-    if not examples.is_file():
+        raise InvalidContent(f"{DOCUMENT}: {where}: {first['msg']}", remedy=_ABOUT_SHAPE) from error
+    examples = read(EXAMPLES)
+    if examples is None:
         return Report(document)
     return Report(document, *_example_scores(examples, list(document.metrics)))
 
 
 def _example_scores(
-    path: Path, metrics: list[str]
+    examples: bytes, metrics: list[str]
 ) -> tuple[dict[str, dict[str, float]], dict[str, dict[str, float]]]:
     tuned: dict[str, dict[str, float]] = {metric: {} for metric in metrics}
     base: dict[str, dict[str, float]] = {metric: {} for metric in metrics}
-    with path.open(encoding="utf-8", errors="strict") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            example = _example(number, line)
-            for metric in metrics:
-                _collect(tuned[metric], number, example, metric)
-                _collect(base[metric], number, example, metric, prefix="base_")
+    for number, line in enumerate(examples.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        example = _example(number, line)
+        for metric in metrics:
+            _collect(tuned[metric], number, example, metric)
+            _collect(base[metric], number, example, metric, prefix="base_")
     return tuned, base
 
 
-def _example(number: int, line: str) -> dict[str, Any]:
+def _example(number: int, line: bytes) -> dict[str, Any]:
     try:
         example = json.loads(line)
     except ValueError as error:

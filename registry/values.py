@@ -123,6 +123,17 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class Stored:
+    """Content that is in the store and that no value or version refers to yet."""
+
+    kind: str
+    digest: str
+    bytes_total: int
+    bytes_sent: int
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Alias:
     """What should be live under a name."""
 

@@ -17,7 +17,7 @@ from registry.store import publishing, rows, values
 from registry.store.files import FileStore
 from registry.store.session import Session
 from registry.store.usage import deployments_using
-from registry.values import Artifact, Parent, Published, Version
+from registry.values import Artifact, Parent, Published, Stored, Version
 
 _ARTIFACTS = sql("""
     SELECT artifact.id, artifact.name, artifact.kind, artifact.created_at, COUNT(version.id), MAX(version.number),
@@ -73,6 +73,12 @@ class StoredCatalog:
             )
         return Published(version, created, files.manifest.size, files.bytes_sent, files.notices)
 
+    def store(self, path: Path, kind: str, *, progress: Progress | None = None) -> Stored:
+        files = self._files.upload(path, kind, progress=progress)
+        with self._session.writing() as transaction:
+            values.put_content(transaction, files.manifest)
+        return Stored(kind, files.digest, files.manifest.size, files.bytes_sent, files.notices)
+
     def resolve(self, reference: str) -> Version:
         parsed = Reference.parse(reference)
         with self._session.reading() as reader:
@@ -80,6 +86,9 @@ class StoredCatalog:
 
     def manifest(self, digest: str) -> Manifest:
         return self._files.manifest(digest)
+
+    def materialise(self, digest: str, destination: Path, *, progress: Progress | None = None) -> None:
+        self._files.materialise(digest, destination, progress=progress)
 
     def pull(self, reference: str, destination: Path, *, progress: Progress | None = None) -> Version:
         version = self.resolve(reference)

@@ -56,13 +56,21 @@ class FileStore:
         from registry.content.upload import upload
 
         found = validate(_kind(kind), scan(path))
-        report = read_report(path) if kind == Kind.REPORT else None
+        report = read_report(lambda name: _bytes(path / name)) if kind == Kind.REPORT else None
         done = upload(found, self._store, self._known, progress or Silent())
         return StoredFiles(kind, done.manifest, found.notices, report, done.bytes_sent)
 
     def manifest(self, digest: str) -> Manifest:
         with self._session.reading() as reader:
             return values.manifest_of(reader, digest)
+
+    def stored(self, kind: str, digest: str) -> StoredFiles:
+        """Files that were uploaded and recorded earlier, with what a report among them says."""
+        manifest = self.manifest(digest)
+        report = None
+        if kind == Kind.REPORT:
+            report = read_report(lambda name: self.read(digest, name) if manifest.get(name) else None)
+        return StoredFiles(kind, manifest, (), report)
 
     def materialise(self, digest: str, destination: Path, *, progress: Progress | None = None) -> None:
         """Write the files of a content into a new folder, whole or not at all."""
@@ -96,3 +104,7 @@ def _kind(kind: str) -> Kind:
         raise InvalidInput(
             f"'{kind[:40]}' is not a kind of artifact.", remedy=f"Kinds are {known}."
         ) from error
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
