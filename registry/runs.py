@@ -17,12 +17,16 @@ from enum import StrEnum
 from typing import Any
 
 from registry.resources import Resources
-from registry.values import Lease, Parent, Role
+from registry.values import Lease, Origin, Parent, Role
 
 #: An attempt that is lost again and again is not the worker's bad luck: the run itself kills what it runs on.
 MOST_INTERRUPTIONS = 20
 #: Seconds before the first retry; each later one waits twice as long, up to the longest.
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 300.0
+
+
+#: Name of the output of a task that returns one artifact; it is what is published.
+RESULT = "result"
 
 
 class RunState(StrEnum):
@@ -190,6 +194,12 @@ class Claim:
     run: Run
     attempt: int
     lease: Lease
+
+    @property
+    def origin(self) -> Origin:
+        """On whose behalf the attempt writes."""
+        run = self.run
+        return Origin(f"run:{run.id}", self.lease.authority, run.causation, run.correlation)
 
 
 @dataclass(frozen=True, slots=True)

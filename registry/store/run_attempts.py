@@ -14,6 +14,7 @@ from registry.errors import StaleAuthority
 from registry.events import EventType, RunChanged
 from registry.resources import Resources, choose
 from registry.runs import (
+    RESULT,
     SPENDS_RETRY,
     Cause,
     Claim,
@@ -24,9 +25,10 @@ from registry.runs import (
     after_attempt,
     lease_name,
 )
-from registry.store import leases, run_rows
+from registry.store import leases, publishing, run_rows
 from registry.store.session import Session, to_json
-from registry.values import Lease
+from registry.store.values import StoredFiles, find_parents
+from registry.values import Lease, Parent, Role
 
 _PAGE = 200
 
@@ -139,13 +141,15 @@ def _take(session: Session, transaction: Transaction, run_id: str, worker: str) 
     return Claim(run, int(taken[0]), lease)
 
 
-def finish(session: Session, run_id: str, outputs: Sequence[NewOutput], result: Any) -> Run:
+def finish(
+    session: Session, run_id: str, outputs: Sequence[tuple[NewOutput, StoredFiles]], result: Any
+) -> Run:
     """Make the outputs visible and end the run, in one transaction."""
     with session.writing() as transaction:
         number = _running(transaction, run_id)
         run = run_rows.load(transaction, run_id)
-        for output in outputs:
-            value, ref = _store_output(session, transaction, run, output)
+        for output, files in outputs:
+            value, ref = _store_output(session, transaction, run, output, files)
             transaction.execute(_ADD_OUTPUT, run=run_id, name=output.name, value=value, ref=ref)
         _end_attempt(session, transaction, run_id, number, RunState.SUCCEEDED, None, None)
         _move(session, transaction, run_id, RunState.SUCCEEDED, result=result)
@@ -153,6 +157,21 @@ def finish(session: Session, run_id: str, outputs: Sequence[NewOutput], result: 
         finished = run_rows.load(transaction, run_id)
         emit(session, transaction, EventType.RUN_SUCCEEDED, finished)
         return finished
+
+
+def _store_output(
+    session: Session, transaction: Transaction, run: Run, output: NewOutput, files: StoredFiles
+) -> tuple[str, str | None]:
+    """Record one output with all that it was made from; (id of its value, its reference if it is named)."""
+    made_from = [Parent(each.value, each.role) for each in run.inputs]
+    if run.code is not None:
+        made_from.append(Parent(run.code, Role.CODE))
+    parents = find_parents(transaction, [*made_from, *output.parents])
+    value = publishing.store_value(transaction, session, files, parents, run=run.id, metadata=output.metadata)
+    if run.publish is None or output.name != RESULT:
+        return value, None
+    version, _ = publishing.name_value(transaction, session, run.publish, value)
+    return value, version.ref
 
 
 def _running(transaction: Transaction, run_id: str) -> int:

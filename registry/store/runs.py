@@ -25,6 +25,7 @@ from registry.runs import (
     lease_name,
 )
 from registry.store import run_attempts, run_rows
+from registry.store.files import FileStore
 from registry.store.session import Session, to_json
 from registry.values import Role
 
@@ -70,8 +71,9 @@ _CANCEL_QUEUED = sql("""
 class StoredRuns:
     """`registry.protocol.Runs` over the database."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, files: FileStore) -> None:
         self._session = session
+        self._files = files
 
     def queue(self, request: RunRequest) -> Run:
         inputs = self._resolve(request)
@@ -178,7 +180,9 @@ class StoredRuns:
             transaction.execute(_NOTE, run=run, number=attempt, environment=to_json(dict(environment)))
 
     def finish(self, run: str, outputs: Sequence[NewOutput], *, result: Any = None) -> Run:
-        return run_attempts.finish(self._session, run, outputs, result)
+        # Reports are read from the store before the transaction begins, so that nobody waits for the network.
+        stored = [(output, self._files.stored(output.kind, output.digest)) for output in outputs]
+        return run_attempts.finish(self._session, run, stored, result)
 
     def end(self, run: str, cause: Cause, error: RunError | None = None) -> Run:
         return run_attempts.end(self._session, run, cause, error)

@@ -98,7 +98,7 @@ class StoredRegistry:
 
     @cached_property
     def runs(self) -> StoredRuns:
-        return StoredRuns(self._session)
+        return StoredRuns(self._session, self._files)
 
     @cached_property
     def workers(self) -> StoredWorkers:
