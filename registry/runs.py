@@ -93,7 +93,7 @@ class RunRequest:
     arguments: Mapping[str, Any] = field(default_factory=dict)  # parameter -> value
     inputs: Mapping[str, str] = field(default_factory=dict)  # parameter -> reference, or id of a value
     roles: Mapping[str, Role] = field(default_factory=dict)  # parameter -> what it is to the outputs
-    code: str | None = None  # id of the bundle's value; None for a task that is installed
+    code: str | None = None  # digest of its bundle, stored before; None for a task that is installed
     resources: Resources = field(default_factory=Resources)
     pool: str = "default"
     publish: str | None = None  # artifact of which the result becomes a version
@@ -161,7 +161,7 @@ class Run:
     arguments: Mapping[str, Any]
     inputs: tuple[RunInput, ...]
     outputs: tuple[RunOutput, ...]
-    code: str | None
+    code: str | None  # digest of its bundle
     resources: Resources
     pool: str
     publish: str | None

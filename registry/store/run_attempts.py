@@ -60,6 +60,7 @@ _MOVE = sql("""
                    result = :result
     WHERE id = :run AND state = 'running'
 """)
+_CODE = sql("SELECT code FROM run WHERE id = :run")
 _ADD_OUTPUT = sql("INSERT INTO run_output (run, name, value, ref) VALUES (:run, :name, :value, :ref)")
 _FREE = sql("UPDATE lease SET holder = NULL WHERE name = :name")
 _FENCE = sql("UPDATE lease SET holder = :holder, epoch = epoch + 1, beat = 0 WHERE name = :name")
@@ -164,8 +165,9 @@ def _store_output(
 ) -> tuple[str, str | None]:
     """Record one output with all that it was made from; (id of its value, its reference if it is named)."""
     made_from = [Parent(each.value, each.role) for each in run.inputs]
-    if run.code is not None:
-        made_from.append(Parent(run.code, Role.CODE))
+    code = transaction.one(_CODE, run=run.id)[0]
+    if code is not None:
+        made_from.append(Parent(code, Role.CODE))
     parents = find_parents(transaction, [*made_from, *output.parents])
     value = publishing.store_value(transaction, session, files, parents, run=run.id, metadata=output.metadata)
     if run.publish is None or output.name != RESULT:

@@ -14,10 +14,12 @@ from registry.runs import Attempt, Cause, Run, RunError, RunInput, RunOutput, Ru
 from registry.store import rows
 from registry.values import Role
 
-COLUMNS = """
+_CODE = "(SELECT value.digest FROM value WHERE value.id = run.code)"
+_NAMES = """
     id, task, state, arguments, code, resources, pool, publish, retries, attempts, app, parent, key, actor,
     causation, correlation, captured, result, error, queued_at, not_before, started_at, ended_at
 """
+COLUMNS = _NAMES.replace("code", _CODE, 1)
 _GET = sql(f"SELECT {COLUMNS} FROM run WHERE id = :run")
 _INPUTS = sql("""
     SELECT i.parameter, i.value, v.kind, v.digest, i.role, i.ref
@@ -55,7 +57,7 @@ def load(reader: Transaction, run_id: str) -> Run:
 
 def run(reader: Transaction, row: Row) -> Run:
     """A run from its row (`COLUMNS`), with its inputs and outputs."""
-    named = dict(zip((c.strip() for c in COLUMNS.split(",")), row, strict=True))
+    named = dict(zip((c.strip() for c in _NAMES.split(",")), row, strict=True))
     inputs = reader.all(_INPUTS, run=named["id"])
     return Run(
         **{

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from registry.content.kinds import Kind
 from registry.database.engine import Transaction, UniqueViolation
 from registry.database.statements import sql
 from registry.errors import RunNotFound, RunRefused
@@ -24,7 +25,7 @@ from registry.runs import (
     RunState,
     lease_name,
 )
-from registry.store import run_attempts, run_rows
+from registry.store import run_attempts, run_rows, values
 from registry.store.files import FileStore
 from registry.store.session import Session, to_json
 from registry.values import Role
@@ -77,13 +78,15 @@ class StoredRuns:
 
     def queue(self, request: RunRequest) -> Run:
         inputs = self._resolve(request)
+        code = self._files.stored(Kind.BUNDLE, request.code) if request.code else None
         with self._session.writing() as transaction:
             if request.key is not None:
                 there = transaction.first(_BY_KEY, key=request.key)
                 if there is not None:
                     return run_rows.load(transaction, there[0])
             run_id = uuid.uuid4().hex[:12]
-            self._insert(transaction, run_id, request)
+            bundle = values.value_for(transaction, self._session, code) if code else None
+            self._insert(transaction, run_id, request, bundle)
             for each in inputs:
                 transaction.execute(
                     _INSERT_INPUT,
@@ -105,7 +108,7 @@ class StoredRuns:
                 for name, reference in sorted(request.inputs.items())
             ]
 
-    def _insert(self, transaction: Transaction, run_id: str, request: RunRequest) -> None:
+    def _insert(self, transaction: Transaction, run_id: str, request: RunRequest, bundle: str | None) -> None:
         origin = self._session.origin
         try:
             transaction.execute(
@@ -113,7 +116,7 @@ class StoredRuns:
                 id=run_id,
                 task=request.task,
                 arguments=to_json(dict(request.arguments)),
-                code=request.code,
+                code=bundle,
                 resources=to_json(request.resources.to_dict()),
                 pool=request.pool,
                 publish=request.publish,

@@ -36,6 +36,9 @@ _PUT_VALUE = sql("""
     VALUES (:id, :kind, :digest, :run, :metadata, :now, :actor)
 """)
 _VALUE = sql("SELECT kind, digest FROM value WHERE id = :id")
+_SAME_VALUE = sql(
+    "SELECT id FROM value WHERE kind = :kind AND digest = :digest ORDER BY created_at, id LIMIT 1"
+)
 _PUT_EDGE = sql(
     "INSERT INTO edge (child, parent, role) VALUES (:child, :parent, :role) ON CONFLICT DO NOTHING"
 )
@@ -165,6 +168,12 @@ def put_value(
     edges = [{"child": value, "parent": p.value, "role": p.role.value} for p in parents]
     transaction.execute_many(_PUT_EDGE, edges)
     return value
+
+
+def value_for(transaction: Transaction, session: Session, files: StoredFiles) -> str:
+    """The oldest value with this content; a new one where there is none. For code, which runs share."""
+    there = transaction.first(_SAME_VALUE, kind=files.kind, digest=files.digest)
+    return str(there[0]) if there is not None else put_value(transaction, session, files, [])
 
 
 def metadata_from(stored: str) -> dict[str, Any]:
