@@ -1,0 +1,177 @@
+"""What commands print: text for people on a terminal, JSON for programs with ``--json``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.errors import PodiumError
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from registry.content.progress import Progress
+    from registry.protocol import Registry
+
+debugging: ContextVar[bool] = ContextVar("debugging", default=False)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line that could not be parsed asks for JSON."""
+    before_separator = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in before_separator
+
+
+def print_error(error: PodiumError, *, as_json: bool) -> int:
+    """Print an error where its reader looks for it; the exit status."""
+    if debugging.get():
+        traceback.print_exception(error)
+    if as_json:
+        click.echo(json.dumps(error.to_dict(), default=str))
+    else:
+        click.echo(f"{click.style('podium:', fg='red', bold=True)} {error.message}", err=True)
+        if error.remedy:
+            click.echo(f"        {error.remedy}", err=True)
+    return error.exit_status
+
+
+@dataclass
+class Output:
+    """How one invocation prints."""
+
+    as_json: bool
+
+    @cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+
+        return Console(soft_wrap=False, highlight=False)
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The registry that the settings name, connected when first asked for."""
+        from registry.connection import connect
+
+        registry = connect()
+        click.get_current_context().call_on_close(registry.close)
+        return registry
+
+    def show(self, data: Any, human: Callable[[], RenderableType | None]) -> None:
+        """Print ``data`` as JSON, or what ``human`` makes of it."""
+        if self.as_json:
+            click.echo(json.dumps(data, default=str))
+            return
+        shown = human()
+        if shown is not None:
+            self.console.print(shown)
+
+    def note(self, text: str) -> None:
+        """Say something beside the result: for people, on the error stream."""
+        if not self.as_json:
+            click.echo(text, err=True)
+
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
+    ) -> RenderableType:
+        """A table; a column whose name begins with ``>`` stands to the right."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+        for column in columns:
+            right = column.startswith(">")
+            table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row))
+        return table
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Progress | None]:
+        """A progress bar on the error stream, where a person looks at it."""
+        if self.as_json or not sys.stderr.isatty():
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+        from rich.progress import Progress as Bars
+
+        columns = (
+            TextColumn(label),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+            yield _Bar(bars)
+
+
+class _Bar:
+    """A transfer's progress as one bar."""
+
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+        self._task = bars.add_task("", total=None)
+
+    def start(self, total: int) -> None:
+        self._bars.update(self._task, total=total)
+
+    def advance(self, count: int) -> None:
+        self._bars.advance(self._task, count)
+
+
+def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--json`` and an `Output` as its first argument."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+    @wraps(command)
+    def wrapped(as_json: bool, **parameters: Any) -> Any:
+        return command(Output(as_json), **parameters)
+
+    return wrapped
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return ago(value) if isinstance(value, datetime) else str(value)
+
+
+def ago(at: datetime) -> str:
+    """How long ago something was, in the largest unit that fits."""
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return f"{max(0, int(seconds))} s ago"
+
+
+def size_text(count: int) -> str:
+    """Bytes as a person reads them, in powers of 1000."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def pairs(mapping: Mapping[str, object]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in mapping.items()) or "-"

@@ -1,0 +1,112 @@
+"""`podium push`, `pull` and `tag`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from registry.cli.output import Output, size_text, with_output
+from registry.errors import InvalidInput
+from registry.values import Parent, Published, Role
+
+
+def parents_from(
+    base: str | None, parent: tuple[str, ...], data: tuple[str, ...], of: str | None, on: str | None
+) -> list[Parent]:
+    """Lineage edges from the options that name them."""
+    single = [(base, Role.BASE), (of, Role.SUBJECT), (on, Role.HELD_OUT)]
+    edges = [Parent(reference, role) for reference, role in single if reference is not None]
+    edges += [Parent(reference, Role.DATA) for reference in data]
+    return edges + [Parent(reference, Role.PARENT) for reference in parent]
+
+
+@click.command()
+@click.argument("name")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--kind", help="adapter, model, dataset, checkpoint, report or bundle; needed for a new name.")
+@click.option("--base", metavar="REF", help="Base model that an adapter belongs to.")
+@click.option("--data", metavar="REF", multiple=True, help="Data set that it was trained on.")
+@click.option("--parent", metavar="REF", multiple=True, help="Anything else that it was made from.")
+@click.option("--of", metavar="REF", help="Version that a report judges.")
+@click.option("--on", metavar="REF", help="Held-out set that a report was made on.")
+@with_output
+def push(
+    out: Output,
+    name: str,
+    path: Path,
+    kind: str | None,
+    base: str | None,
+    data: tuple[str, ...],
+    parent: tuple[str, ...],
+    of: str | None,
+    on: str | None,
+) -> None:
+    """Publish a folder or file as the next version of NAME.
+
+    The same content under the same name is the version that is there already.
+    """
+    parents = parents_from(base, parent, data, of, on)
+    with out.progress("pushing") as progress:
+        published = out.registry.catalog.publish(name, path, kind, parents=parents, progress=progress)
+    for notice in published.notices:
+        out.note(notice)
+    out.show(_as_json(published), lambda: _as_text(published))
+
+
+def _as_json(published: Published) -> dict[str, object]:
+    version = published.version
+    return {
+        "ref": version.ref,
+        "digest": version.digest,
+        "version": version.number,
+        "kind": version.kind,
+        "created": published.created,
+        "bytes_total": published.bytes_total,
+        "bytes_sent": published.bytes_sent,
+        "notices": list(published.notices),
+    }
+
+
+def _as_text(published: Published) -> str:
+    version = published.version
+    sent = f"{size_text(published.bytes_sent)} of {size_text(published.bytes_total)} sent"
+    if not published.created:
+        return f"{version.ref} has this content already ({sent})."
+    return f"{version.ref}  {version.digest[:19]}  {version.files} files, {sent}"
+
+
+@click.command()
+@click.argument("reference")
+@click.argument("destination", type=click.Path(path_type=Path))
+@with_output
+def pull(out: Output, reference: str, destination: Path) -> None:
+    """Write a version's files into the new folder DESTINATION, every digest verified."""
+    with out.progress("pulling") as progress:
+        version = out.registry.catalog.pull(reference, destination, progress=progress)
+    data = {
+        "ref": version.ref,
+        "digest": version.digest,
+        "path": str(destination.absolute()),
+        "bytes": version.size,
+    }
+    out.show(
+        data, lambda: f"{version.ref} is in {destination} ({version.files} files, {size_text(version.size)})."
+    )
+
+
+@click.command()
+@click.argument("reference")
+@click.argument("tags", nargs=-1, required=True, metavar="KEY=VALUE...")
+@with_output
+def tag(out: Output, reference: str, tags: tuple[str, ...]) -> None:
+    """Set tags of a version; KEY= removes one."""
+    version = out.registry.catalog.tag(reference, dict(_tag(text) for text in tags))
+    out.show({"ref": version.ref, "tags": dict(version.tags)}, lambda: f"{version.ref}  {dict(version.tags)}")
+
+
+def _tag(text: str) -> tuple[str, str | None]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidInput(f"'{text[:80]}' is not KEY=VALUE.", remedy="Write for example: team=support")
+    return key, value or None
