@@ -1,0 +1,169 @@
+"""Chunks in an S3 bucket.
+
+    s3://BUCKET/PREFIX/chunks/abcd...   a chunk
+    s3://BUCKET/PREFIX/store.json       which database the store belongs to
+
+A chunk is one checksummed PUT: the server compares what came with its sha256 and stores it whole or not at
+all. There are no multipart uploads, so none can be left half done.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from botocore.exceptions import IncompleteReadError
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from registry.content.blobs.s3_client import connect
+from registry.content.blobs.s3_errors import KeyMissing, KeyTaken, is_broken_stream, translated
+from registry.content.blobs.store import (
+    BlobInfo,
+    Buffer,
+    check_digest,
+    check_owner,
+    missing_chunk,
+    wrong_size,
+)
+
+T = TypeVar("T")
+
+_PARALLEL_HEADS = 16
+_ATTEMPTS = 4
+_PIECE = 1 << 20  # bytes taken from a socket at a time
+
+
+class S3Store:
+    """A `BlobStore` in a bucket, under a prefix."""
+
+    is_local = False
+
+    def __init__(self, bucket: str, prefix: str = "") -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        with translated(self.url):
+            self._client = connect()
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    def put(self, key: str, data: Buffer, *, digested: bool = False) -> None:
+        if not digested:
+            check_digest(key, data)
+        self._put(self._name(key), data, bytes.fromhex(key))
+
+    def _put(self, name: str, data: Buffer, digest: bytes, **conditions: str) -> None:
+        # One contiguous object goes to the socket in one call; a view would go in pieces of 16 KiB.
+        body = data if isinstance(data, bytes | bytearray) else bytes(data)
+        with translated(self.url):
+            self._client.put_object(
+                Bucket=self._bucket,
+                Key=name,
+                Body=body,
+                ChecksumSHA256=base64.b64encode(digest).decode(),
+                **conditions,
+            )
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        if length == 0:
+            return b""
+        last = "" if length is None else str(start + length - 1)
+        return self._streamed(key, lambda: self._read(self._name(key), f"bytes={start}-{last}"))
+
+    def _read(self, name: str, span: str) -> bytes:
+        with self._client.get_object(Bucket=self._bucket, Key=name, Range=span)["Body"] as body:
+            return bytes(body.read())
+
+    def read_into(self, key: str, buffer: memoryview) -> None:
+        self._streamed(key, lambda: self._fill(key, buffer))
+
+    def _fill(self, key: str, buffer: memoryview) -> None:
+        answer = self._client.get_object(Bucket=self._bucket, Key=self._name(key))
+        with answer["Body"] as body:
+            if answer["ContentLength"] != buffer.nbytes:
+                raise wrong_size(self.url, key, buffer.nbytes)
+            done = 0
+            while done < buffer.nbytes:
+                count = body.readinto(buffer[done : done + _PIECE])
+                if not count:
+                    raise IncompleteReadError(actual_bytes=done, expected_bytes=buffer.nbytes)
+                done += count
+
+    def _streamed(self, key: str, get: Callable[[], T]) -> T:
+        """Do ``get`` again when the connection breaks; boto3 itself does so only until the body begins."""
+        retrying = Retrying(
+            retry=retry_if_exception(is_broken_stream),
+            stop=stop_after_attempt(_ATTEMPTS),
+            wait=wait_random_exponential(multiplier=0.1, max=5),
+            reraise=True,
+        )
+        try:
+            for attempt in retrying:
+                with attempt, translated(self.url):
+                    return get()
+        except KeyMissing:
+            raise missing_chunk(self.url, key) from None
+        raise AssertionError("the last attempt raises")
+
+    def missing(self, keys: Collection[str]) -> set[str]:
+        asked = list(keys)
+        if len(asked) == 1:
+            return set() if self._has(asked[0]) else set(asked)
+        with ThreadPoolExecutor(_PARALLEL_HEADS) as pool:
+            return {key for key, found in zip(asked, pool.map(self._has, asked), strict=True) if not found}
+
+    def _has(self, key: str) -> bool:
+        try:
+            with translated(self.url):
+                self._client.head_object(Bucket=self._bucket, Key=self._name(key))
+        except KeyMissing:
+            return False
+        return True
+
+    def delete(self, key: str) -> None:
+        with translated(self.url):
+            self._client.delete_object(Bucket=self._bucket, Key=self._name(key))
+
+    def list(self) -> Iterator[BlobInfo]:
+        prefix = self._name("")
+        with translated(self.url):
+            for page in self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix
+            ):
+                for found in page.get("Contents", ()):
+                    yield _info(found, prefix)
+
+    def claim(self, database_id: str) -> None:
+        name = self._prefix + "store.json"
+        marker = json.dumps({"schema": 1, "database": database_id}).encode()
+        try:
+            found = self._read_marker(name)
+        except KeyMissing:
+            self._write_marker(name, marker)
+            found = self._read_marker(name)
+        check_owner(self.url, json.loads(found)["database"], database_id)
+
+    def _write_marker(self, name: str, marker: bytes) -> None:
+        try:
+            self._put(name, marker, hashlib.sha256(marker).digest(), IfNoneMatch="*")
+        except KeyTaken:
+            return  # another claimed it since we looked; who, is read next
+
+    def _read_marker(self, name: str) -> bytes:
+        with translated(self.url):
+            return self._read(name, "bytes=0-")
+
+    def _name(self, key: str) -> str:
+        return f"{self._prefix}chunks/{key}"
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _info(found: dict[str, Any], prefix: str) -> BlobInfo:
+    return BlobInfo(found["Key"].removeprefix(prefix), found["Size"], found["LastModified"].timestamp())

@@ -1,0 +1,120 @@
+"""The protocol of a blob store, and what all stores share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from registry.errors import ContentDamaged, InvalidSetting
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class BlobInfo:
+    """A stored chunk."""
+
+    key: str
+    size: int
+    modified: float  # seconds since the epoch, by the store's clock
+
+
+class BlobStore(Protocol):
+    """Immutable chunks under their sha256. All calls are thread-safe.
+
+    Raises, from every method: `StoreUnavailable` (not reachable, wrong credentials, wrong bucket),
+    `StoreFull` (no room left).
+    """
+
+    @property
+    def url(self) -> str:
+        """How it was opened; without secrets."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether reading is as cheap as reading a cache on this machine would be."""
+
+    def put(self, key: str, data: Buffer, *, digested: bool = False) -> None:
+        """Store ``data``, whose sha256 is ``key``, durably; nothing happens if it is there.
+
+        ``digested`` says that the caller has just computed the digest of these very bytes, so that a store
+        that would only compute it again need not.
+
+        Raises:
+            ContentDamaged: the bytes do not have that digest, here or on arrival. Nothing is stored.
+        """
+
+    def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes of a chunk; fewer than ``length`` where it ends. Not verified: the caller knows the digest.
+
+        Raises:
+            ContentDamaged: there is no such chunk.
+        """
+
+    def read_into(self, key: str, buffer: memoryview) -> None:
+        """Fill ``buffer`` with the whole chunk. Not verified.
+
+        Raises:
+            ContentDamaged: there is no such chunk, or it has another size than the buffer.
+        """
+
+    def missing(self, keys: Collection[str]) -> set[str]:
+        """Those of ``keys`` that are not stored."""
+
+    def delete(self, key: str) -> None:
+        """Remove a chunk; nothing happens if it is not there."""
+
+    def list(self) -> Iterator[BlobInfo]:
+        """All chunks, in no particular order. Chunks that come or go meanwhile may be listed or not."""
+
+    def claim(self, database_id: str) -> None:
+        """Make the store belong to a database, or check that it does.
+
+        Two databases on one store would collect each other's chunks as garbage.
+
+        Raises:
+            InvalidSetting: it belongs to another database.
+        """
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+def check_digest(key: str, data: Buffer) -> None:
+    """Raise `ContentDamaged` unless the sha256 of ``data`` is ``key``."""
+    found = hashlib.sha256(data).hexdigest()
+    if found != key:
+        raise ContentDamaged(
+            f"bytes to be stored as chunk {key} have the digest {found}",
+            remedy="Push again; if it happens again, check this machine's memory.",
+            chunk=key,
+        )
+
+
+def missing_chunk(url: str, key: str) -> ContentDamaged:
+    return ContentDamaged(
+        f"chunk {key} is not in the store {url}",
+        remedy="Restore it from a copy of the store, or push the version's files again.",
+        chunk=key,
+    )
+
+
+def wrong_size(url: str, key: str, expected: int) -> ContentDamaged:
+    return ContentDamaged(
+        f"chunk {key} in the store {url} does not have its {expected} bytes",
+        remedy="Restore it from a copy of the store, or delete it there and push the version's files again.",
+        chunk=key,
+    )
+
+
+def check_owner(url: str, owner: str, database_id: str) -> None:
+    """Raise `InvalidSetting` unless the store's owner is this database."""
+    if owner != database_id:
+        raise InvalidSetting(
+            f"the store {url} belongs to the database {owner}, and this is {database_id}",
+            remedy="Give each database a store (or a prefix) of its own: set PODIUM_BLOBS.",
+            owner=owner,
+            database=database_id,
+        )
