@@ -7,21 +7,78 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from registry.apps.app import App as App
+    from registry.artifacts import Adapter as Adapter
+    from registry.artifacts import Artifact as Artifact
+    from registry.artifacts import Checkpoint as Checkpoint
+    from registry.artifacts import Dataset as Dataset
+    from registry.artifacts import Model as Model
+    from registry.artifacts import Report as Report
     from registry.connection import connect as connect
     from registry.errors import PodiumError as PodiumError
+    from registry.events import EventType as EventType
+    from registry.gates.rules import BetterThanBase as BetterThanBase
+    from registry.gates.rules import BetterThanIncumbent as BetterThanIncumbent
+    from registry.gates.rules import Gate as Gate
+    from registry.gates.rules import Threshold as Threshold
     from registry.protocol import Registry as Registry
     from registry.references import Reference as Reference
+    from registry.resources import Resources as Resources
     from registry.settings import Settings as Settings
+    from registry.values import Event as Event
+    from registry.values import Parent as Parent
+    from registry.values import Role as Role
+    from registry.values import Version as Version
 
 _HOMES = {
+    "Adapter": "registry.artifacts",
+    "App": "registry.apps.app",
+    "Artifact": "registry.artifacts",
+    "BetterThanBase": "registry.gates.rules",
+    "BetterThanIncumbent": "registry.gates.rules",
+    "Checkpoint": "registry.artifacts",
+    "Dataset": "registry.artifacts",
+    "Event": "registry.values",
+    "EventType": "registry.events",
+    "Gate": "registry.gates.rules",
+    "Model": "registry.artifacts",
+    "Parent": "registry.values",
     "PodiumError": "registry.errors",
     "Reference": "registry.references",
     "Registry": "registry.protocol",
+    "Report": "registry.artifacts",
+    "Resources": "registry.resources",
+    "Role": "registry.values",
     "Settings": "registry.settings",
+    "Threshold": "registry.gates.rules",
+    "Version": "registry.values",
     "connect": "registry.connection",
 }
 
-__all__ = ["PodiumError", "Reference", "Registry", "Settings", "connect"]
+__all__ = [
+    "Adapter",
+    "App",
+    "Artifact",
+    "BetterThanBase",
+    "BetterThanIncumbent",
+    "Checkpoint",
+    "Dataset",
+    "Event",
+    "EventType",
+    "Gate",
+    "Model",
+    "Parent",
+    "PodiumError",
+    "Reference",
+    "Registry",
+    "Report",
+    "Resources",
+    "Role",
+    "Settings",
+    "Threshold",
+    "Version",
+    "connect",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from registry.content.blobs import BlobStore, open_store
+from registry.content.cache import ChunkCache
+from registry.content.download import materialise
 from registry.content.kinds import Kind, validate
 from registry.content.manifest import Manifest
-from registry.content.progress import Progress, Silent
+from registry.content.progress import Progress
+from registry.content.reading import ChunkSource, read_range
 from registry.content.scan import scan
+from registry.content.upload import upload
 from registry.errors import InvalidInput, NotFound
 from registry.reports import read_report
 from registry.settings import Settings
@@ -39,10 +42,8 @@ class FileStore:
             return self._opened
 
     @cached_property
-    def _cache(self) -> Any:
+    def _cache(self) -> ChunkCache | None:
         """A folder on this machine is its own cache."""
-        from registry.content.cache import ChunkCache
-
         if self._store.is_local:
             return None
         return ChunkCache(self._settings.cache_folder, self._settings.cache_bytes)
@@ -53,11 +54,9 @@ class FileStore:
         Raises:
             InvalidContent: they are not what the kind requires, or change meanwhile.
         """
-        from registry.content.upload import upload
-
         found = validate(_kind(kind), scan(path))
         report = read_report(lambda name: _bytes(path / name)) if kind == Kind.REPORT else None
-        done = upload(found, self._store, self._known, progress or Silent())
+        done = upload(found, self._store, progress=progress)
         return StoredFiles(kind, done.manifest, found.notices, report, done.bytes_sent)
 
     def manifest(self, digest: str) -> Manifest:
@@ -74,26 +73,18 @@ class FileStore:
 
     def materialise(self, digest: str, destination: Path, *, progress: Progress | None = None) -> None:
         """Write the files of a content into a new folder, whole or not at all."""
-        from registry.content.download import materialise
-
-        materialise(self.manifest(digest), destination, self._store, self._cache, progress or Silent())
+        materialise(self.manifest(digest), destination, self._store, cache=self._cache, progress=progress)
 
     def read(self, digest: str, path: str, start: int = 0, length: int | None = None) -> bytes:
         entry = self.manifest(digest).get(path)
         if entry is None:
             raise NotFound(f"The content {digest[:19]}... has no file '{path[:80]}'.")
-        from registry.content.download import read_range
-
-        return read_range(entry, self._store, start, length)
+        return read_range(entry, ChunkSource(self._store, self._cache), start, length)
 
     def close(self) -> None:
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
-
-    def _known(self, keys: list[str]) -> set[str]:
-        with self._session.reading() as reader:
-            return values.known_chunks(reader, keys)
 
 
 def _kind(kind: str) -> Kind:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -84,12 +83,6 @@ def manifest_of(reader: Transaction, digest: str) -> Manifest:
     if row is None:
         raise NotFound(f"There is no content '{digest[:80]}'.", remedy="See 'podium list'.")
     return Manifest.from_json(row[0])
-
-
-def known_chunks(reader: Transaction, keys: Sequence[str]) -> set[str]:
-    """Those of ``keys`` that the database knows to be stored for good."""
-    found = {key: reader.first(_PRESENT, key=key) for key in keys}
-    return {key for key, row in found.items() if row is not None and row[0] == "present"}
 
 
 def put_content(transaction: Transaction, manifest: Manifest) -> None:
@@ -174,8 +167,3 @@ def value_for(transaction: Transaction, session: Session, files: StoredFiles) ->
     """The oldest value with this content; a new one where there is none. For code, which runs share."""
     there = transaction.first(_SAME_VALUE, kind=files.kind, digest=files.digest)
     return str(there[0]) if there is not None else put_value(transaction, session, files, [])
-
-
-def metadata_from(stored: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(stored)
-    return loaded

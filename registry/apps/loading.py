@@ -1,0 +1,145 @@
+"""Loading a user's file, and finding what it declares."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from registry.apps.app import App, Deployable
+from registry.errors import InvalidApp
+from registry.references import check_name
+from registry.values import AppObject
+
+ROOMS = ("registry", "triggers", "trainers", "serving")
+_ROOT_MARKERS = ("pyproject.toml", "setup.py", ".git")
+
+
+@dataclass(frozen=True)
+class LoadedFile:
+    """A user's file as a module, with what it declares at its top level."""
+
+    path: Path
+    root: Path  # folder from which its own imports are found
+    module: ModuleType
+    app: str
+
+    @property
+    def deployables(self) -> list[Deployable]:
+        """Declared objects, by kind and name. One object under two variables counts once."""
+        found = {id(v): v for v in vars(self.module).values() if _is_deployable(v)}
+        return sorted(found.values(), key=lambda each: (each.deployable, each.name))
+
+    def objects(self) -> list[AppObject]:
+        """Declared objects as they are stored.
+
+        Raises:
+            InvalidApp: two objects of one kind have one name.
+        """
+        seen: set[tuple[str, str]] = set()
+        for each in self.deployables:
+            if (each.deployable, each.name) in seen:
+                raise InvalidApp(
+                    f"{self.path.name} declares two {each.deployable}s named '{each.name}'.",
+                    remedy="Rename one of them.",
+                )
+            seen.add((each.deployable, each.name))
+        return [AppObject(self.app, d.deployable, d.name, d.to_json()) for d in self.deployables]
+
+
+def load_file(path: Path) -> LoadedFile:
+    """Import a user's Python file.
+
+    The rooms are imported first, so that a module of the user's cannot take their place.
+
+    Raises:
+        InvalidApp: there is no such file, it raises, or its folder has modules with the names of podium's own.
+    """
+    path = path.absolute()
+    if not path.is_file() or path.suffix != ".py":
+        raise InvalidApp(f"There is no Python file {path}.", remedy="Give the path of a .py file.")
+    root = project_root(path)
+    for folder in {root, path.parent}:
+        _refuse_shadowing(folder)
+    for room in ROOMS:
+        import_module(room)
+    with _first_on_path(path.parent, root):
+        module = _import(path)
+    return LoadedFile(path, root, module, _app_name(path, module))
+
+
+def project_root(path: Path) -> Path:
+    """The nearest folder above a file that looks like a project's; the file's own folder if none does."""
+    for folder in path.parents:
+        if any((folder / marker).exists() for marker in _ROOT_MARKERS):
+            return folder
+    return path.parent
+
+
+def _refuse_shadowing(folder: Path) -> None:
+    import registry
+
+    if folder == Path(registry.__file__ or "").parent.parent:
+        return  # podium's own tree
+    for room in ROOMS:
+        if (folder / f"{room}.py").exists() or (folder / room / "__init__.py").exists():
+            raise InvalidApp(
+                f"{folder} has a module named '{room}', which is also the name of a package of podium's.",
+                remedy=f"Rename {folder / room}, for example to 'my_{room}'.",
+            )
+
+
+@contextmanager
+def _first_on_path(*folders: Path) -> Iterator[None]:
+    """Let the file import its neighbours. They stay importable, because functions may import later."""
+    added = [str(folder) for folder in dict.fromkeys(folders) if str(folder) not in sys.path]
+    sys.path[:0] = added
+    yield
+
+
+def _import(path: Path) -> ModuleType:
+    name = re.sub(r"\W", "_", path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # dataclasses and pickling look a class's module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise InvalidApp(_import_problem(path, error), remedy="Correct the file and try again.") from error
+    return module
+
+
+def _import_problem(path: Path, error: BaseException) -> str:
+    """Where in the user's own file it went wrong, in one sentence."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        lines = [error.lineno]
+    where = f", line {lines[-1]}" if lines else ""
+    return f"{path.name}{where} cannot be imported: {type(error).__name__}: {error}"
+
+
+def _app_name(path: Path, module: ModuleType) -> str:
+    apps = {id(v): v for v in vars(module).values() if isinstance(v, App)}
+    if len(apps) > 1:
+        raise InvalidApp(f"{path.name} declares {len(apps)} apps.", remedy="Declare one App a file.")
+    if apps:
+        return next(iter(apps.values())).name
+    return check_name(re.sub(r"[^a-z0-9._-]", "-", path.stem.lower()).lstrip(".-_") or "app")
+
+
+def _is_deployable(value: object) -> bool:
+    return not isinstance(value, type) and isinstance(value, Deployable)

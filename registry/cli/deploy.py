@@ -1,0 +1,71 @@
+"""`podium deploy`: make an app's declared objects so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import RenderableType
+from rich.text import Text
+
+from registry.apps.deploying import prepare
+from registry.cli.output import Output, with_output
+from registry.values import AppChange, ChangeKind
+
+_SIGNS = {
+    ChangeKind.ADD: ("+", "green"),
+    ChangeKind.CHANGE: ("~", "yellow"),
+    ChangeKind.REMOVE: ("-", "red"),
+    ChangeKind.KEEP: ("=", "dim"),
+}
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask before something is removed.")
+@with_output
+def deploy(out: Output, file: Path, only_plan: bool, yes: bool) -> None:
+    """Make the gates, triggers, subscriptions and deployments of FILE so.
+
+    Shows what is added, changed and removed, then applies all of it in one transaction.
+    """
+    app, objects = prepare(out.registry, file)
+    plan = out.registry.apps.plan(app, objects)
+    changes = [change for change in plan if change.change is not ChangeKind.KEEP]
+    if not out.as_json:
+        out.console.print(plan_table(out, app, plan))
+    if changes and not only_plan:
+        if any(c.change is ChangeKind.REMOVE for c in changes) and not (yes or out.as_json):
+            click.confirm("Something is removed. Apply?", abort=True)
+        out.registry.apps.apply(app, objects, plan=plan)
+    applied = bool(changes) and not only_plan
+    data = {"app": app, "applied": applied, "changes": [_change_data(change) for change in plan]}
+    out.show(data, lambda: f"{len(changes)} changes applied." if applied else "Nothing was changed.")
+
+
+def plan_table(out: Output, app: str, plan: list[AppChange]) -> RenderableType:
+    rows = []
+    for change in plan:
+        sign, style = _SIGNS[change.change]
+        rows.append([Text(sign, style), change.kind, change.name, Text(_what(change), "dim")])
+    return out.table(["", "kind", "name", "what"], rows, title=f"app {app}")
+
+
+def _what(change: AppChange) -> str:
+    """The fields that change, or nothing where all of it is new or goes."""
+    if change.change is not ChangeKind.CHANGE:
+        return ""
+    before, after = change.before or {}, change.after or {}
+    fields = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+    return ", ".join(f"{k}: {before.get(k)} -> {after.get(k)}" for k in fields)
+
+
+def _change_data(change: AppChange) -> dict[str, object]:
+    return {
+        "change": change.change.value,
+        "kind": change.kind,
+        "name": change.name,
+        "before": change.before,
+        "after": change.after,
+    }
