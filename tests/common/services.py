@@ -19,6 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from tests.common import guarded
@@ -57,6 +58,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log = folder / "server.log"
+        self.environment: dict[str, str] = {}  # beside that of the test run
         self.process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -73,20 +75,25 @@ class Service:
 
     def start(self) -> None:
         """Start it on its data and ports, and return when it answers."""
+        self.spawn()
+        wait_until(self._ready_or_dead, 60, lambda: f"{self!r} is ready; its log ends:\n{self.log_tail()}")
+        if not self.running:
+            raise RuntimeError(f"{self!r} ended at its start; its log ends:\n{self.log_tail()}")
+
+    def spawn(self) -> None:
+        """Start it, and do not wait until it answers."""
         assert not self.running
         guard = [sys.executable, "-I", "-S", guarded.__file__, str(os.getpid()), str(int(self.death_signal))]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*guard, self.user, *self.command()],
                 cwd=self.folder,
+                env=os.environ | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the test run, which then stops its servers in order
             )
-        wait_until(self._ready_or_dead, 60, lambda: f"{self!r} is ready; its log ends:\n{self.log_tail()}")
-        if not self.running:
-            raise RuntimeError(f"{self!r} ended at its start; its log ends:\n{self.log_tail()}")
 
     def _ready_or_dead(self) -> bool:
         return not self.running or self.is_ready()
@@ -157,8 +164,12 @@ class NatsServer(Service):
     def is_ready(self) -> bool:
         if not is_listening(self.monitor_port):
             return False
-        with urlopen(f"http://{HOST}:{self.monitor_port}/healthz") as answer:
-            return bool(answer.status == 200)
+        try:
+            with urlopen(f"http://{HOST}:{self.monitor_port}/healthz") as answer:
+                return bool(answer.status == 200)
+        except HTTPError as error:  # 503: JetStream is not up yet
+            error.close()
+            return False
 
 
 @dataclass(frozen=True)
