@@ -1,0 +1,140 @@
+"""Supervised fine-tuning: teach a base model the completions of a dataset.
+
+    adapter = sft(base, data, output=folder)                              # LoRA
+    model = sft(base, data, output=folder, method="full", lr=2e-5)        # every weight
+
+Only the completions are learned: prompt tokens carry no loss. The loop is TRL's `SFTTrainer`.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from registry.artifacts import Adapter, Artifact, Dataset, Model
+from registry.errors import InvalidInput
+from trainers.recipes.examples import Example, read_examples
+
+if TYPE_CHECKING:
+    from datasets import Dataset as TrainingTable
+    from peft import PeftModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+
+#: Called with the step and what the trainer logged at it: ``loss``, ``learning_rate``, ``epoch`` and more.
+OnLog = Callable[[int, Mapping[str, float]], None]
+
+
+def sft(
+    base: Model | str | os.PathLike[str],
+    data: Dataset | str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] = "trained",
+    method: Literal["lora", "full"] = "lora",
+    rank: int = 16,
+    alpha: int = 32,
+    lr: float = 2e-4,
+    epochs: float = 1.0,
+    steps: int | None = None,
+    batch: int = 8,
+    max_length: int = 512,
+    seed: int = 0,
+    on_log: OnLog | None = None,
+) -> Adapter | Model:
+    """Train on ``train.jsonl`` of ``data`` and save what was learned into the folder ``output``.
+
+    ``method="lora"`` saves an adapter of ``rank`` over all linear layers of the base; ``"full"`` saves a
+    model. ``lr`` is the peak of a linear schedule that warms up for a tenth of the steps. ``steps`` batches
+    of ``batch`` examples are taken, or ``epochs`` passes without it. Examples longer than ``max_length``
+    tokens are cut at the end.
+
+    Raises ``InvalidContent`` when ``data`` has no usable ``train.jsonl``, ``InvalidInput`` for another
+    ``method``.
+    """
+    if method not in ("lora", "full"):
+        raise InvalidInput(f"There is no method {method!r}.", remedy="Use lora or full.")
+    examples = read_examples(data, "train")
+
+    import torch
+    from peft import LoraConfig
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
+    from trl import SFTConfig, SFTTrainer
+
+    set_seed(seed)
+    base_dtype = AutoConfig.from_pretrained(base).dtype or torch.float32
+    # A frozen base may stay in half precision. Weights that learn may not: small updates would round to
+    # nothing.
+    model = AutoModelForCausalLM.from_pretrained(
+        base, dtype=base_dtype if method == "lora" else torch.float32
+    )
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = SFTConfig(
+            output_dir=scratch,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            use_cpu=not torch.accelerator.is_available(),
+            logging_steps=1,
+            learning_rate=lr,
+            lr_scheduler_type="linear",
+            warmup_steps=0.1,  # below 1: a share of all steps
+            num_train_epochs=epochs,
+            max_steps=steps or -1,
+            per_device_train_batch_size=batch,
+            max_length=max_length,
+            completion_only_loss=True,
+            gradient_checkpointing=False,  # trades time for memory that these batches do not need
+            seed=seed,
+        )
+        trainer = SFTTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=_as_table(examples),
+            processing_class=tokenizer,
+            peft_config=lora if method == "lora" else None,
+            callbacks=[_log_to(on_log)],
+        )
+        trainer.remove_callback(PrinterCallback)  # `on_log` says the same
+        trainer.train()
+    if method == "lora":
+        return _save_adapter(trainer.model, Path(output), base)
+    return _save_model(trainer.model.to(base_dtype), tokenizer, Path(output))
+
+
+def _as_table(examples: list[Example]) -> TrainingTable:
+    import datasets
+
+    return datasets.Dataset.from_list(
+        [{"prompt": list(example.prompt), "completion": list(example.completion)} for example in examples]
+    )
+
+
+def _log_to(on_log: OnLog | None) -> TrainerCallback:
+    """A Trainer callback that hands each log line on, in place of printing it."""
+    from transformers import TrainerCallback
+
+    class LogTo(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            if on_log is not None:
+                on_log(state.global_step, dict(logs or {}))
+
+    return LogTo()
+
+
+def _save_adapter(model: PeftModel, output: Path, base: Model | str | os.PathLike[str]) -> Adapter:
+    # PEFT would write the path that the base had on this machine, which means nothing on another.
+    reference = base.ref if isinstance(base, Artifact) else None
+    model.peft_config["default"].base_model_name_or_path = reference or Path(base).name
+    model.save_pretrained(output, save_embedding_layers=False)  # the vocabulary is the base's
+    (output / "README.md").unlink(missing_ok=True)  # a template in which everything is left to fill in
+    return Adapter(output)
+
+
+def _save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output: Path) -> Model:
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    return Model(output)
