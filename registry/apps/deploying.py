@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from registry.apps.bundle import write_bundle
+from registry.capture import make_bundle
 from registry.apps.loading import LoadedFile, load_file
 from registry.protocol import Registry
 from registry.values import AppObject
@@ -28,7 +28,7 @@ def store_code(registry: Registry, loaded: LoadedFile) -> AppObject:
     """Store the file and what it imports from its own project, so that any machine can run its handlers."""
     with tempfile.TemporaryDirectory(prefix="podium-bundle-") as scratch:
         folder = Path(scratch) / "bundle"
-        write_bundle(loaded.path, loaded.root, folder)
+        make_bundle(loaded.path, folder, root=loaded.root)
         stored = registry.catalog.store(folder, "bundle")
     path = loaded.path.relative_to(loaded.root).as_posix()
     return AppObject(loaded.app, CODE, loaded.app, {"bundle": stored.digest, "file": path})

@@ -6,20 +6,19 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from registry.apps.app import App, Deployable
+from registry.capture.imports import project_root, search_path
 from registry.errors import InvalidApp
 from registry.references import check_name
 from registry.values import AppObject
 
 ROOMS = ("registry", "triggers", "trainers", "serving")
-_ROOT_MARKERS = ("pyproject.toml", "setup.py", ".git")
 
 
 @dataclass(frozen=True)
@@ -66,21 +65,14 @@ def load_file(path: Path) -> LoadedFile:
     if not path.is_file() or path.suffix != ".py":
         raise InvalidApp(f"There is no Python file {path}.", remedy="Give the path of a .py file.")
     root = project_root(path)
-    for folder in {root, path.parent}:
+    folders = search_path(path, root)
+    for folder in folders:
         _refuse_shadowing(folder)
     for room in ROOMS:
         import_module(room)
-    with _first_on_path(path.parent, root):
-        module = _import(path)
+    _put_first_on_path(folders)
+    module = _import(path)
     return LoadedFile(path, root, module, _app_name(path, module))
-
-
-def project_root(path: Path) -> Path:
-    """The nearest folder above a file that looks like a project's; the file's own folder if none does."""
-    for folder in path.parents:
-        if any((folder / marker).exists() for marker in _ROOT_MARKERS):
-            return folder
-    return path.parent
 
 
 def _refuse_shadowing(folder: Path) -> None:
@@ -96,12 +88,9 @@ def _refuse_shadowing(folder: Path) -> None:
             )
 
 
-@contextmanager
-def _first_on_path(*folders: Path) -> Iterator[None]:
-    """Let the file import its neighbours. They stay importable, because functions may import later."""
-    added = [str(folder) for folder in dict.fromkeys(folders) if str(folder) not in sys.path]
-    sys.path[:0] = added
-    yield
+def _put_first_on_path(folders: Sequence[Path]) -> None:
+    """Let the file import its neighbours, now and later: its functions may import when they are called."""
+    sys.path[:0] = [str(folder) for folder in folders if str(folder) not in sys.path]
 
 
 def _import(path: Path) -> ModuleType:

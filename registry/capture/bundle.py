@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from registry.errors import InvalidInput
-from trainers.capture.imports import needed_files, project_root
-from trainers.capture.secrets import find_secret, is_secret_file
-from trainers.capture.source import ignored_by_git
+from registry.capture.imports import needed_files, project_root
+from registry.capture.secrets import find_secret, is_secret_file
+from registry.capture.source import ignored_by_git
 
 LARGEST_BUNDLE = 20 * 2**20  # bytes
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from trainers.capture.secrets import scrub
+from registry.capture.secrets import scrub
 
 #: Variables that change what a training run computes, or how fast. No others are recorded.
 RECORDED_VARIABLES = (

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainers.capture.secrets import REMOVED, is_secret_file, scrub
+from registry.capture.secrets import REMOVED, is_secret_file, scrub
 
 LARGEST_DIFF = 2**20  # characters
 MOST_UNTRACKED = 200
