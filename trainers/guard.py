@@ -10,7 +10,7 @@ hang where a task can: in native code, out of memory, or stopped.
 It is given a command to run, reads lines on its standard input, and writes one JSON line on its standard
 output when the tree has ended:
 
-    confirm SECONDS     the lease stands; kill the tree at this reading of the boot clock unless told a later one
+    confirm SECONDS     the lease stands; kill the tree at this reading of the boot clock if told no later
     stop SECONDS        ask the task to end (SIGTERM), and kill the tree after so many seconds
     (end of file)       the worker is gone: kill the tree at once
 

@@ -1,0 +1,129 @@
+"""From what the journal says to a call of the task's function, and from what it returns to the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from registry.artifacts import Adapter, Artifact, Checkpoint, Dataset, Model, Report, StoredContent
+from registry.protocol import Registry
+from registry.runs import RESULT, NewOutput, Run
+from registry.values import Role
+from trainers.errors import InvalidResult
+from trainers.parameters import to_plain
+from trainers.tasks import Task
+
+_CLASSES = {cls.kind: cls for cls in (Adapter, Checkpoint, Dataset, Model, Report)}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task returned: artifacts that are stored now, or a plain value."""
+
+    outputs: tuple[NewOutput, ...] = ()
+    result: Any = None
+
+
+def bind(task: Task[..., Any], run: Run, registry: Registry, folder: Path) -> dict[str, Any]:
+    """The arguments of the call. Inputs are fetched into ``folder``, each when the task first touches it.
+
+    Raises:
+        InvalidInput, KindMismatch: what the run was asked with does not fit the task.
+    """
+    inputs = {each.parameter: each for each in run.inputs}
+    # A task that was queued by name alone (by a trigger) has not been checked against its parameters yet.
+    task.request({**run.arguments, **{name: each.value for name, each in inputs.items()}})
+    task.check_kinds({name: each.kind for name, each in inputs.items()})
+    bound: dict[str, Any] = {name: task.parameters[name].read(value) for name, value in run.arguments.items()}
+    for name, each in inputs.items():
+        content = StoredContent(each.value, each.kind, each.digest, each.ref)
+        bound[name] = artifact(content, registry, folder / name)
+    bound.update(_base_of_subject(task, run, registry, folder))
+    return bound
+
+
+def artifact(content: StoredContent, registry: Registry, destination: Path) -> Artifact:
+    """Something in the registry, to be fetched to ``destination`` when it is touched."""
+
+    def fetch() -> Path:
+        registry.catalog.materialise(content.digest, destination)
+        return destination
+
+    return _CLASSES.get(content.kind, Artifact).stored(content, fetch)
+
+
+def _base_of_subject(
+    task: Task[..., Any], run: Run, registry: Registry, folder: Path
+) -> Iterator[tuple[str, Artifact]]:
+    """A base that a task can use, and was not given, is that of what it judges."""
+    given = {each.parameter for each in run.inputs}
+    subjects = [each for each in run.inputs if each.role is Role.SUBJECT]
+    for parameter in task.parameters.values():
+        if parameter.role is Role.BASE and parameter.name not in given and subjects:
+            base = base_of(registry, subjects[0].value)
+            if base is not None:
+                yield parameter.name, artifact(base, registry, folder / parameter.name)
+
+
+def base_of(registry: Registry, reference: str) -> StoredContent | None:
+    """The base that a version or value was made from; None where its lineage names none."""
+    graph = registry.lineage.walk(reference, up=True, depth=1)
+    bases = {edge.parent for edge in graph.edges if edge.child == graph.root and edge.role is Role.BASE}
+    for node in graph.nodes:
+        if node.value in bases:
+            return StoredContent(node.value, node.kind, node.digest, node.refs[0] if node.refs else None)
+    return None
+
+
+def store_result(
+    task: Task[..., Any], returned: Any, registry: Registry, say: Callable[[str], None]
+) -> Outcome:
+    """Store what a task returned. It becomes visible when the run is finished with it.
+
+    Raises:
+        InvalidResult: it is not what the task says it returns.
+        InvalidContent: files are not what their kind requires.
+    """
+    artifacts = dict(_artifacts(returned))
+    wanted = task.results
+    for made in artifacts.values():
+        if wanted and not isinstance(made, wanted):
+            names = " or ".join(cls.__name__ for cls in wanted)
+            raise InvalidResult(
+                f"'{task.name}' returned {made!r}, and says that it returns {names}.",
+                remedy="Correct the task's annotation, or what it returns.",
+            )
+    if wanted and not artifacts:
+        raise InvalidResult(
+            f"'{task.name}' says it returns {wanted[0].__name__}, and returned {type(returned).__name__}.",
+            remedy=f"Return {wanted[0].__name__}(path).",
+        )
+    if not artifacts:
+        return Outcome(result=to_plain(returned, Any))
+    return Outcome(tuple(_store(name, made, registry, say) for name, made in artifacts.items()))
+
+
+def _artifacts(returned: Any) -> Iterator[tuple[str, Artifact]]:
+    """The artifacts in a result, by name: one, a tuple or list of them, or a mapping."""
+    if isinstance(returned, Artifact):
+        yield RESULT, returned
+    elif isinstance(returned, Mapping):
+        yield from ((str(k), v) for k, v in returned.items() if isinstance(v, Artifact))
+    elif isinstance(returned, tuple | list):
+        yield from ((str(i), v) for i, v in enumerate(returned) if isinstance(v, Artifact))
+
+
+def _store(name: str, made: Artifact, registry: Registry, say: Callable[[str], None]) -> NewOutput:
+    if made.content is not None:  # an input handed on: its content is there already
+        return NewOutput(name, made.content.kind, made.content.digest, made.parents, made.metadata)
+    if not made.kind:
+        raise InvalidResult(
+            f"{made!r} does not say what it is.",
+            remedy="Return Adapter(path), Model(path), Dataset(path) ...",
+        )
+    stored = registry.catalog.store(made.path, made.kind)
+    for notice in stored.notices:
+        say(notice)
+    return NewOutput(name, stored.kind, stored.digest, made.parents, made.metadata)

@@ -1,0 +1,42 @@
+"""The recipes that podium brings, as tasks: `podium run sft ...`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from registry.resources import Resources
+from registry.values import Role
+from trainers.errors import TaskNotFound
+from trainers.tasks import Task
+
+#: name -> (where the function is, options of the task). Each is imported when it is used.
+_RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "evaluate": ("trainers.recipes.evaluate", {"roles": {"subject": Role.SUBJECT, "data": Role.HELD_OUT}}),
+    "merge": ("trainers.recipes.merge", {}),
+    "prefetch": ("trainers.recipes.prefetch", {}),
+    "sft": ("trainers.recipes.sft", {}),
+}
+
+
+def recipe_names() -> list[str]:
+    return sorted(_RECIPES)
+
+
+@cache
+def recipe(name: str) -> Task[..., Any]:
+    """The recipe of that name as a task.
+
+    Raises:
+        TaskNotFound: there is none.
+    """
+    if name not in _RECIPES:
+        raise TaskNotFound(
+            f"There is no recipe '{name[:80]}'.",
+            remedy=f"Recipes are {', '.join(recipe_names())}; a task of your own is FILE:TASK.",
+        )
+    module, options = _RECIPES[name]
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return Task(function, resources=Resources(cpu=1), **options)

@@ -1,0 +1,83 @@
+"""The program in which a task runs: ``python -P -m trainers.child RUN ATTEMPT LEASE EPOCH FOLDER``.
+
+It is started by a worker's executor, writes under the run's lease, and leaves its outcome in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from registry import connect
+from registry.crashpoints import reached
+from registry.protocol import Registry
+from registry.runs import Cause, Run
+from registry.values import Authority, Origin
+from trainers.binding import Outcome, bind, store_result
+from trainers.locating import load_task
+from trainers.outcome import describe, write_failure, write_outcome
+from trainers.tasks import Task
+
+
+def main() -> int:
+    run_id, attempt, lease, epoch, folder = sys.argv[1:]
+    registry = connect()
+    run = registry.runs.get(run_id)
+    origin = Origin(f"run:{run.id}", Authority(lease, int(epoch)), run.causation, run.correlation)
+    try:
+        outcome = carry_out(registry.acting(origin), run, int(attempt), Path(folder))
+    except BaseException as error:
+        cause, described = describe(error, str)
+        print(described.traceback, file=sys.stderr, flush=True)
+        if isinstance(error, SystemExit) and error.code in (0, None):
+            cause = Cause.ERROR  # a task that calls exit() has returned nothing
+        write_failure(Path(folder), cause, described)
+        return 1
+    write_outcome(Path(folder), outcome)
+    return 0
+
+
+def carry_out(registry: Registry, run: Run, attempt: int, folder: Path) -> Outcome:
+    """Run the task of ``run`` in ``folder``, and store what it returns."""
+    registry.runs.note(run.id, attempt, _environment())
+    code = folder / "code"
+    if run.code is not None:
+        registry.catalog.materialise(run.code, code)
+    task = load_task(run.task, code if run.code is not None else None)
+    bound = bind(task, run, registry, folder / "inputs")
+    here = folder / "here"
+    here.mkdir()
+    os.chdir(here)
+    reached("run.started")
+    returned = task(**bound, **_provided(task, here))
+    outcome = store_result(task, returned, registry, _say)
+    reached("run.uploaded")
+    return outcome
+
+
+def _provided(task: Task[..., Any], here: Path) -> dict[str, Any]:
+    """What a run gives to the tasks that ask for it."""
+    provides = {"output": here / "output", "on_log": _log_step}
+    return {name: provides[name] for name in task.provided}
+
+
+def _log_step(step: int, logged: Mapping[str, float]) -> None:
+    numbers = "  ".join(f"{name} {value:.4g}" for name, value in logged.items() if isinstance(value, float))
+    _say(f"step {step}  {numbers}")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _environment() -> dict[str, Any]:
+    """Versions and hardware of this process."""
+    return {"python": sys.version.split()[0], "platform": sys.platform, "at": time.time()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Carrying out a run on this machine: a child process of its own session, behind a guard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from trainers import guard
+
+_PIECE = 256 * 1024
+
+
+class Ending(StrEnum):
+    """How an execution came to its end."""
+
+    EXITED = "exited"  # the task's process ended by itself
+    STOPPED = "stopped"  # it was asked to end, and did or was killed
+    UNCONFIRMED = "unconfirmed"  # killed because its lease was not confirmed in time
+    ABANDONED = "abandoned"  # killed because its worker was gone
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    ending: Ending
+    status: int  # exit status of the task's process; negative: the signal that ended it
+
+
+class Execution(Protocol):
+    """One attempt that is carried out somewhere. All of it is ended with it, whatever it has started."""
+
+    async def confirm(self, deadline: float) -> None:
+        """Say that the lease stands. It ends itself at that reading of the boot clock if told no later."""
+
+    async def stop(self, grace: float) -> None:
+        """Ask it to end, and end it after ``grace`` seconds."""
+
+    def kill(self) -> None:
+        """End it now."""
+
+    async def wait(self) -> Ended:
+        """Its end. Nothing of it lives, and all that it printed has been given to the sink."""
+
+
+class Executor(Protocol):
+    """Somewhere to carry out attempts."""
+
+    async def start(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        deadline: float,
+        sink: Callable[[bytes], None],
+    ) -> Execution:
+        """Begin. ``command`` runs in ``folder``; ``deadline`` is as for `Execution.confirm`."""
+
+
+class ProcessExecutor:
+    """Child processes of this one."""
+
+    async def start(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        deadline: float,
+        sink: Callable[[bytes], None],
+    ) -> ProcessExecution:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", guard.__file__, str(deadline), *command),
+            cwd=folder,
+            env=dict(environment),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # a signal from the terminal is for the worker, which then ends its runs
+        )
+        return ProcessExecution(process, sink)
+
+
+class ProcessExecution:
+    def __init__(self, process: asyncio.subprocess.Process, sink: Callable[[bytes], None]) -> None:
+        self._process = process
+        self._reading = asyncio.ensure_future(self._read(sink))
+
+    @property
+    def pid(self) -> int:
+        """The guard's process id, which is the id of the session."""
+        return self._process.pid
+
+    async def _read(self, sink: Callable[[bytes], None]) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(_PIECE):
+            sink(data)
+
+    async def confirm(self, deadline: float) -> None:
+        await self._tell(f"confirm {deadline}")
+
+    async def stop(self, grace: float) -> None:
+        await self._tell(f"stop {grace}")
+
+    async def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # it has ended; `wait` says how
+            self._process.stdin.write(f"{line}\n".encode())
+            await self._process.stdin.drain()
+
+    def kill(self) -> None:
+        """Close the guard's ear, at which it kills the tree; wake it in case it is stopped."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGCONT)
+        _kill_session(self.pid)
+
+    async def wait(self) -> Ended:
+        assert self._process.stdout is not None
+        said = await self._process.stdout.read()
+        await self._process.wait()
+        # The guard itself may have been killed; the task died with it, but not what the task had started.
+        _kill_session(self.pid)
+        with contextlib.suppress(asyncio.TimeoutError):
+            # A daemon that outlived its guard may hold the pipe open; what it prints is nobody's log.
+            await asyncio.wait_for(self._reading, 5)
+        if not said:
+            return Ended(Ending.EXITED, -signal.SIGKILL)
+        last = json.loads(said)
+        return Ended(Ending(last["reason"]), last["status"])
+
+
+def _kill_session(session: int) -> None:
+    """Kill the task's processes of a session; its leader, the guard, last, because it knows daemons too."""
+    for process in psutil.process_iter():
+        try:
+            if process.pid != session and os.getsid(process.pid) == session:
+                process.kill()
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            continue

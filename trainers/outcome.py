@@ -1,0 +1,75 @@
+"""What a task's process tells its worker, in a file: what came of it, or why nothing did."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from registry.errors import InvalidInput, PodiumError
+from registry.runs import Cause, NewOutput, RunError
+from registry.values import Parent, Role
+from trainers.binding import Outcome
+
+_FILE = "outcome.json"
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> None:
+    """Say what the task returned."""
+    outputs = [
+        {
+            "name": o.name,
+            "kind": o.kind,
+            "digest": o.digest,
+            "metadata": dict(o.metadata),
+            "parents": [[p.reference, p.role.value] for p in o.parents],
+        }
+        for o in outcome.outputs
+    ]
+    _write(folder, {"outputs": outputs, "result": outcome.result})
+
+
+def write_failure(folder: Path, cause: Cause, error: RunError) -> None:
+    """Say why it failed."""
+    _write(folder, {"cause": cause.value, "error": asdict(error)})
+
+
+def _write(folder: Path, said: dict[str, Any]) -> None:
+    aside = folder / f"{_FILE}.part"
+    aside.write_text(json.dumps(said))
+    aside.replace(folder / _FILE)  # the worker finds all of it or nothing
+
+
+def read_outcome(folder: Path) -> Outcome | tuple[Cause, RunError] | None:
+    """What the task's process said; None when it ended without a word."""
+    try:
+        said = json.loads((folder / _FILE).read_text())
+    except FileNotFoundError:
+        return None
+    if "error" in said:
+        return Cause(said["cause"]), RunError(**said["error"])
+    outputs = tuple(
+        NewOutput(
+            o["name"],
+            o["kind"],
+            o["digest"],
+            tuple(Parent(reference, Role(role)) for reference, role in o["parents"]),
+            o["metadata"],
+        )
+        for o in said["outputs"]
+    )
+    return Outcome(outputs, said["result"])
+
+
+def describe(error: BaseException, scrub: Callable[[str], str]) -> tuple[Cause, RunError]:
+    """An exception as the journal keeps it, with what must stay secret taken out."""
+    cause = Cause.INVALID if isinstance(error, InvalidInput) else Cause.ERROR
+    return cause, RunError(
+        type=type(error).__name__,
+        message=scrub(str(error))[:10_000],
+        traceback=scrub("".join(traceback.format_exception(error)))[-50_000:],
+        remedy=error.remedy if isinstance(error, PodiumError) else "",
+    )

@@ -1,0 +1,26 @@
+"""Work in a thread that is tried again while the database does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from registry.errors import DatabaseUnavailable
+
+T = TypeVar("T")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+
+
+async def patiently(act: Callable[[], T], *, give_up: Callable[[], bool]) -> T:
+    """The result of ``act``; its `DatabaseUnavailable` only when ``give_up`` says so."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return await asyncio.to_thread(act)
+        except DatabaseUnavailable:
+            if give_up():
+                raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)

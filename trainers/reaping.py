@@ -1,0 +1,90 @@
+"""Finding runs that their workers have left, and letting them be taken up again."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from registry.crashpoints import reached
+from registry.errors import DatabaseUnavailable, StaleAuthority
+from registry.protocol import Registry
+from registry.runs import Cause, lease_name
+from registry.values import Lease, Origin
+from trainers.processes import is_dead
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    lease: Lease
+    since: float
+
+
+class LeaseWatch:
+    """A lease is stale when this watcher has seen the same beat of it for a whole term.
+
+    No clock of another machine counts, and none that can be set: only how long *we* have seen no beat.
+    """
+
+    def __init__(self, term: float) -> None:
+        self._term = term
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, held: Sequence[Lease], now: float) -> list[Lease]:
+        """Take note of all leases that are held ``now`` (seconds, monotonic); those that are stale."""
+        before, self._seen = self._seen, {}
+        stale = []
+        for lease in held:
+            seen = before.get(lease.name)
+            if seen is None or seen.lease != lease:
+                seen = _Seen(lease, now)
+            self._seen[lease.name] = seen
+            if now - seen.since >= self._term:
+                stale.append(lease)
+        return stale
+
+
+class Reaper:
+    """Looks after the runs of other workers."""
+
+    def __init__(self, registry: Registry, worker: str, term: float, report: Callable[[str], None]) -> None:
+        self._registry = registry
+        self._worker = worker
+        self._term = term
+        self._report = report
+        self._watch = LeaseWatch(term)
+
+    def look(self) -> None:
+        """Look once; runs whose worker is gone are fenced, and queued again where that is their rule."""
+        try:
+            self._look()
+        except DatabaseUnavailable:
+            # Nobody could beat, so nobody's silence says anything.
+            self._watch = LeaseWatch(self._term)
+
+    def _look(self) -> None:
+        held = self._registry.leases.held(lease_name(""))
+        foreign = [lease for lease in held if lease.holder != self._worker]
+        left = {lease.name: lease for lease in self._watch.look(foreign, time.monotonic())}
+        dead = self._dead_workers() if foreign else set()
+        left |= {lease.name: lease for lease in foreign if lease.holder in dead}
+        for lease in left.values():
+            self._take_over(lease)
+        for worker in dead:
+            self._registry.workers.leave(worker)
+
+    def _dead_workers(self) -> set[str]:
+        """Workers of this machine whose process is gone: known at once, without waiting for a term."""
+        return {worker.id for worker in self._registry.workers.all() if is_dead(worker.process)}
+
+    def _take_over(self, seen: Lease) -> None:
+        lease = self._registry.leases.acquire(seen.name, self._worker, seen=seen)
+        if lease is None:
+            return  # it has beaten since, or somebody was faster
+        reached("run.taken_over")
+        origin = Origin(f"worker:{self._worker}", lease.authority)
+        run = seen.name.removeprefix(lease_name(""))
+        with contextlib.suppress(StaleAuthority):
+            ended = self._registry.acting(origin).runs.end(run, Cause.LOST)
+            self._report(f"run {run}: left by {seen.holder}, now {ended.state}")

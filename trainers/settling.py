@@ -1,0 +1,58 @@
+"""What a worker writes about an attempt whose processes have ended. A decision, without effects."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from registry.runs import Cause, RunError
+from trainers.binding import Outcome
+from trainers.execution import Ended, Ending
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """It succeeded."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """It came to nothing."""
+
+    cause: Cause
+    error: RunError | None = None
+
+
+def settle(
+    ended: Ended, said: Outcome | tuple[Cause, RunError] | None, *, stopped_for: Cause = Cause.PREEMPTED
+) -> Finish | End:
+    """Decide from how the processes ended and what the task's own process said before.
+
+    ``stopped_for`` is the cause when the worker had asked it to stop. What succeeded nevertheless, succeeded.
+    """
+    if isinstance(said, Outcome) and ended.status == 0:
+        return Finish(said)
+    if ended.ending is Ending.STOPPED:
+        return End(stopped_for)
+    if ended.ending is Ending.UNCONFIRMED:
+        return End(Cause.UNCONFIRMED)
+    if ended.ending is Ending.ABANDONED:
+        return End(Cause.LOST)
+    if said is not None and not isinstance(said, Outcome):
+        return End(*said)
+    return End(Cause.CRASHED, _crash(ended.status))
+
+
+def _crash(status: int) -> RunError:
+    how = f"exited with status {status}" if status >= 0 else f"was ended by {_signal(-status)}"
+    hint = "It may have run out of memory." if status == -signal.SIGKILL else "See its log."
+    return RunError("Crashed", f"The task's process {how} without a result.", remedy=hint)
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,177 @@
+"""Tasks: functions that can be run somewhere else, and what they need there.
+
+gpu = TaskEnvironment("gpu", resources=Resources(cpu=4, memory="24Gi", gpu="L4:1"))
+
+@gpu.task(retries=3)
+def train(base: Model, data: Dataset, lr: float = 2e-4, rank: int = 16) -> Adapter: ...
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from registry.artifacts import Artifact
+from registry.errors import InvalidInput, KindMismatch
+from registry.resources import Resources
+from registry.runs import RunRequest
+from registry.values import Role
+from trainers.parameters import Parameter, parameters_of, result_classes, to_plain
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Parameters that a run fills in where a task has them: a folder for its result, and a listener for its log.
+PROVIDED = frozenset({"output", "on_log"})
+
+
+class Task(Generic[P, R]):
+    """A function with what it needs. Called directly it is just that function."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str = "",
+        resources: Resources | None = None,
+        pool: str = "default",
+        retries: int = 0,
+        publish: str | None = None,
+        roles: Mapping[str, Role] | None = None,
+    ) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.name = name or function.__name__
+        self.resources = resources or Resources()
+        self.pool = pool
+        self.retries = retries
+        self.publish = publish
+        self._roles = dict(roles or {})
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """What a caller may give, by name."""
+        return parameters_of(self.function, roles=self._roles, provided=PROVIDED)
+
+    @cached_property
+    def provided(self) -> frozenset[str]:
+        """Those of its parameters that a run fills in."""
+        return PROVIDED & inspect.signature(self.function).parameters.keys()
+
+    @property
+    def results(self) -> tuple[type[Artifact], ...]:
+        """The artifacts that it says it returns."""
+        return result_classes(self.function)
+
+    def request(self, arguments: Mapping[str, Any]) -> RunRequest:
+        """What to ask the registry for, to run this with ``arguments`` (references for artifacts).
+
+        Raises:
+            InvalidInput: an argument is missing, not known, or not of its type.
+        """
+        self._check_names(arguments)
+        plain, inputs = {}, {}
+        for name, given in arguments.items():
+            parameter = self.parameters[name]
+            if parameter.artifacts:
+                inputs[name] = _reference(name, given)
+            else:
+                plain[name] = to_plain(parameter.read(given), parameter.annotation)
+        return RunRequest(
+            task=self.name,
+            arguments=plain,
+            inputs=inputs,
+            roles={name: self.parameters[name].role for name in inputs},
+            resources=self.resources,
+            pool=self.pool,
+            publish=self.publish,
+            retries=self.retries,
+        )
+
+    def _check_names(self, arguments: Mapping[str, Any]) -> None:
+        unknown = [name for name in arguments if name not in self.parameters]
+        missing = [p.name for p in self.parameters.values() if p.required and p.name not in arguments]
+        takes = "It takes " + ", ".join(p.describe() for p in self.parameters.values()) + "."
+        if unknown:
+            raise InvalidInput(f"'{self.name}' has no parameter '{unknown[0]}'.", remedy=takes)
+        if missing:
+            raise InvalidInput(f"'{self.name}' needs '--{missing[0]}'.", remedy=takes)
+
+    def check_kinds(self, kinds: Mapping[str, str]) -> None:
+        """Raise `KindMismatch` if an input (parameter -> kind) is not of a kind that its parameter takes."""
+        for name, kind in kinds.items():
+            wanted = self.parameters[name].kinds
+            if wanted and kind not in wanted:
+                raise KindMismatch(
+                    f"'{name}' of '{self.name}' takes {' or '.join(sorted(wanted))}, and was given {kind}.",
+                    remedy="Name another artifact; 'podium list' shows their kinds.",
+                )
+
+
+def _reference(name: str, given: Any) -> str:
+    if isinstance(given, Artifact):
+        given = given.value
+    if not isinstance(given, str) or not given:
+        raise InvalidInput(
+            f"'{name}' takes an artifact.",
+            remedy="Give a reference such as smollm2:v1; push the files first.",
+        )
+    return given
+
+
+@dataclass(frozen=True)
+class TaskEnvironment:
+    """What tasks need to run: resources, and the pool of workers that has them."""
+
+    name: str
+    resources: Resources = field(default_factory=Resources)
+    pool: str = "default"
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        *,
+        name: str = "",
+        resources: Resources | None = None,
+        retries: int = 0,
+        publish: str | None = None,
+        roles: Mapping[str, Role] | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(
+        self,
+        function: Callable[P, R] | None = None,
+        /,
+        *,
+        name: str = "",
+        resources: Resources | None = None,
+        retries: int = 0,
+        publish: str | None = None,
+        roles: Mapping[str, Role] | None = None,
+    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+        """Make a function a task of this environment.
+
+        ``retries`` is how many attempts more there are after one that failed; attempts that a worker lost are
+        not counted. ``publish`` names the artifact of which each result becomes a version. ``roles`` says
+        what an input is to the result where its class does not tell.
+        """
+
+        def decorate(function: Callable[P, R]) -> Task[P, R]:
+            return Task(
+                function,
+                name=name,
+                resources=resources or self.resources,
+                pool=self.pool,
+                retries=retries,
+                publish=publish,
+                roles=roles,
+            )
+
+        return decorate if function is None else decorate(function)
