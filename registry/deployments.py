@@ -18,16 +18,16 @@ BASE = ""
 
 class RolloutState(StrEnum):
     STARTED = "started"  # staged, checked, loaded, probed; the route is still the old one
-    FLIPPED = "flipped"  # the route is decided, and replicas are taking it; there is no way back
+    FLIPPED = "flipped"  # the route is decided, and replicas are taking it; it cannot fail any more
     LIVE = "live"  # every routable replica answers with the version
     FAILED = "failed"  # it could not be served; the route was never touched
-    SUPERSEDED = "superseded"  # something newer was asked for before the route was decided
+    SUPERSEDED = "superseded"  # something newer was asked for, or the name dropped, before it was live
 
 
 #: The moves that a rollout may make.
 TRANSITIONS: Mapping[RolloutState, frozenset[RolloutState]] = {
     RolloutState.STARTED: frozenset({RolloutState.FLIPPED, RolloutState.FAILED, RolloutState.SUPERSEDED}),
-    RolloutState.FLIPPED: frozenset({RolloutState.LIVE}),
+    RolloutState.FLIPPED: frozenset({RolloutState.LIVE, RolloutState.SUPERSEDED}),
     RolloutState.LIVE: frozenset(),
     RolloutState.FAILED: frozenset(),
     RolloutState.SUPERSEDED: frozenset(),

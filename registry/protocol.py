@@ -15,6 +15,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from registry.content.diff import ContentDiff
     from registry.content.manifest import Manifest
     from registry.content.progress import Progress
     from registry.settings import Settings
@@ -89,6 +90,9 @@ class Catalog(Protocol):
 
     def read(self, digest: str, path: str, start: int = 0, length: int | None = None) -> bytes:
         """Bytes of one file of a content digest (for headers and small files; not verified when a part)."""
+
+    def diff(self, before: str, after: str) -> ContentDiff:
+        """What changed between two versions, down to tensors."""
 
     def artifacts(self, pattern: str = "*", *, limit: int = 50, after: str = "") -> list[Artifact]:
         """Artifacts whose name matches a glob, by name, after the name ``after``."""
@@ -297,9 +301,6 @@ class Deployments(Protocol):
 
         An open rollout of the same served name, and promotions of the alias that nobody began a rollout
         for, end as superseded in the same transaction.
-
-        Raises:
-            Refused: the open rollout's route is decided already; it must become live first.
         """
 
     def flip(self, rollout_id: str) -> Route:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from registry.capture import make_bundle
 from registry.apps.loading import LoadedFile, load_file
+from registry.capture import make_bundle
 from registry.protocol import Registry
 from registry.values import AppObject
 

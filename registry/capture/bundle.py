@@ -6,10 +6,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from registry.errors import InvalidInput
 from registry.capture.imports import needed_files, project_root
 from registry.capture.secrets import find_secret, is_secret_file
 from registry.capture.source import ignored_by_git
+from registry.errors import InvalidInput
 
 LARGEST_BUNDLE = 20 * 2**20  # bytes
 

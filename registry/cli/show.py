@@ -1,4 +1,4 @@
-"""`podium show`, `list`, `diff`, `delete` and `lineage`: looking at what is there."""
+"""`podium show`, `list` and `delete`: what is there."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 from rich.console import Group, RenderableType
-from rich.tree import Tree
 
 from registry.cli.output import Output, ago, pairs, size_text, with_output
 from registry.protocol import Registry
 from registry.references import Reference
-from registry.values import Alias, LineageGraph, LineageNode, Version
+from registry.values import Alias, Version
 
 
 def version_data(version: Version) -> dict[str, Any]:
@@ -181,75 +180,9 @@ def list_(out: Output, pattern: str, limit: int, after: str) -> None:
 
 
 @click.command()
-@click.argument("before")
-@click.argument("after")
-@with_output
-def diff(out: Output, before: str, after: str) -> None:
-    """Say what changed between two versions, down to tensors."""
-    from registry.content.diff import diff as compare
-
-    catalog = out.registry.catalog
-    old, new = catalog.resolve(before), catalog.resolve(after)
-    found = compare(
-        catalog.manifest(old.digest),
-        catalog.manifest(new.digest),
-        lambda path, start, length: catalog.read(old.digest, path, start, length),
-        lambda path, start, length: catalog.read(new.digest, path, start, length),
-    )
-    out.show(
-        {"before": old.ref, "after": new.ref, **asdict(found)}, lambda: out.table(["", "what"], found.lines())
-    )
-
-
-@click.command()
 @click.argument("reference")
 @with_output
 def delete(out: Output, reference: str) -> None:
     """Delete a version that no alias, rollback window or deployment needs."""
     version = out.registry.catalog.delete(reference)
     out.show({"ref": version.ref, "digest": version.digest}, lambda: f"{version.ref} is deleted.")
-
-
-@click.command()
-@click.argument("reference")
-@click.option("--up/--down", default=True, help="What it was made from (default), or what was made from it.")
-@click.option("--depth", default=50, show_default=True, type=click.IntRange(1, 1000))
-@with_output
-def lineage(out: Output, reference: str, up: bool, depth: int) -> None:
-    """Show what a version was made from, or what was made from it."""
-    graph = out.registry.lineage.walk(reference, up=up, depth=depth)
-    out.show(asdict(graph), lambda: lineage_tree(graph, up=up))
-
-
-def lineage_tree(graph: LineageGraph, *, up: bool) -> Tree:
-    """The graph as a tree from its root; what is met again is named, not opened again."""
-    nodes = {node.value: node for node in graph.nodes}
-    following: dict[str, list[tuple[str, str]]] = {}
-    for edge in graph.edges:
-        near, far = (edge.child, edge.parent) if up else (edge.parent, edge.child)
-        following.setdefault(near, []).append((edge.role.value, far))
-    tree = Tree(_node_label(nodes[graph.root]))
-    _grow(tree, graph.root, nodes, following, {graph.root})
-    return tree
-
-
-def _grow(
-    tree: Tree,
-    value: str,
-    nodes: dict[str, LineageNode],
-    following: dict[str, list[tuple[str, str]]],
-    seen: set[str],
-) -> None:
-    for role, far in sorted(following.get(value, [])):
-        label = f"[dim]{role}[/dim] {_node_label(nodes[far])}"
-        if far in seen:
-            tree.add(f"{label} [dim](above)[/dim]")
-            continue
-        seen.add(far)
-        _grow(tree.add(label), far, nodes, following, seen)
-
-
-def _node_label(node: LineageNode) -> str:
-    name = ", ".join(node.refs) or f"({node.value[:12]})"
-    run = f" [dim]run {node.run[:12]}[/dim]" if node.run else ""
-    return f"{name} [dim]{node.kind} {node.digest[7:19]}[/dim]{run}"

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from registry.content.diff import ContentDiff, diff
 from registry.content.manifest import Manifest
 from registry.content.progress import Progress
 from registry.database.engine import Row, Transaction, to_time
@@ -97,6 +98,12 @@ class StoredCatalog:
 
     def read(self, digest: str, path: str, start: int = 0, length: int | None = None) -> bytes:
         return self._files.read(digest, path, start, length)
+
+    def diff(self, before: str, after: str) -> ContentDiff:
+        old, new = self.resolve(before).digest, self.resolve(after).digest
+        return diff(
+            self.manifest(old), self.manifest(new), self._files.tensors(old), self._files.tensors(new)
+        )
 
     def artifacts(self, pattern: str = "*", *, limit: int = 50, after: str = "") -> list[Artifact]:
         with self._session.reading() as reader:

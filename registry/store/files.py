@@ -8,11 +8,12 @@ from pathlib import Path
 
 from registry.content.blobs import BlobStore, open_store
 from registry.content.cache import ChunkCache
+from registry.content.diff import Print, tensor_prints
 from registry.content.download import materialise
 from registry.content.kinds import Kind, validate
 from registry.content.manifest import Manifest
 from registry.content.progress import Progress
-from registry.content.reading import ChunkSource, read_range
+from registry.content.reading import ChunkSource, read_headers, read_range
 from registry.content.scan import scan
 from registry.content.upload import upload
 from registry.errors import InvalidInput, NotFound
@@ -80,6 +81,13 @@ class FileStore:
         if entry is None:
             raise NotFound(f"The content {digest[:19]}... has no file '{path[:80]}'.")
         return read_range(entry, ChunkSource(self._store, self._cache), start, length)
+
+    def tensors(self, digest: str) -> dict[str, Print]:
+        """What each tensor of a content is, by name; only headers and packed tensors are read."""
+        manifest = self.manifest(digest)
+        source = ChunkSource(self._store, self._cache)
+        headers = read_headers(manifest, source)
+        return tensor_prints(manifest, headers, lambda entry, at, size: read_range(entry, source, at, size))
 
     def close(self) -> None:
         with self._lock:
