@@ -25,12 +25,11 @@ from typing import Any
 
 import psutil
 
+from registry.services import Report
 from triggers import guarded
 from triggers.connection import Role, server_file
 from triggers.errors import ServerNotInstalled
 from triggers.processes import Process
-
-Report = Callable[[str, str], None]
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 20.0
@@ -131,7 +130,7 @@ async def run_server(home: Path, stop: asyncio.Event, report: Report) -> None:
             if owned:
                 await _keep_running(program, home, stop, report)
                 return
-        report("nats", "run by another podium of this home")
+        report("run by another podium of this home")
         await _sleep(stop, _OWNER_LOOK_SECONDS)
 
 
@@ -172,18 +171,17 @@ async def _keep_running(program: str, home: Path, stop: asyncio.Event, report: R
                 failures = 0
                 server = Process.of(child.pid)
                 _write_private(server_file(home), plan.to_json(Process.current(), server))
-                report("nats", f"listening on {_HOST}:{plan.port}")
+                report(f"listening on {_HOST}:{plan.port}")
                 await _until_either(child, stop)
         finally:
             await _end(child)
             _write_private(server_file(home), plan.to_json())
         if not stop.is_set():
-            report(
-                "nats", f"ended with status {child.returncode}; starting again (see {home}/nats/server.log)"
-            )
+            why = f"ended with status {child.returncode}, see {home}/nats/server.log"
+            report(f"{why}; starting again", healthy=False)
             await _sleep(stop, _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)])
             failures += 1
-    report("nats", "stopped")
+    report("stopped")
 
 
 async def _start(program: str, home: Path, plan: ServerPlan) -> asyncio.subprocess.Process:

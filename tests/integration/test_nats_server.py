@@ -32,7 +32,7 @@ from triggers.nats_server import run_server
 pytestmark = pytest.mark.integration
 
 
-def quiet(part: str, text: str) -> None:
+def quiet(line: str, *, healthy: bool = True) -> None:
     """Nobody listens to the report."""
 
 
@@ -149,7 +149,9 @@ def test_a_second_owner_stands_by_and_takes_over(tmp_path: Path) -> None:
         reports: list[str] = []
         first = asyncio.create_task(run_server(tmp_path, stop_first, quiet))
         await eventually(lambda: is_running(tmp_path))
-        second = asyncio.create_task(run_server(tmp_path, stop_second, lambda _, text: reports.append(text)))
+        second = asyncio.create_task(
+            run_server(tmp_path, stop_second, lambda line, **_: reports.append(line))
+        )
         await eventually(lambda: any("another" in text for text in reports))
         stop_first.set()
         await first
@@ -163,7 +165,7 @@ def test_a_second_owner_stands_by_and_takes_over(tmp_path: Path) -> None:
 def test_a_stale_file_is_recognised_and_the_owners_server_ends_with_it(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys; from pathlib import Path; from triggers.nats_server import run_server\n"
-        "asyncio.run(run_server(Path(sys.argv[1]), asyncio.Event(), lambda *_: None))"
+        "asyncio.run(run_server(Path(sys.argv[1]), asyncio.Event(), lambda *_, **__: None))"
     )
     owner = subprocess.Popen([sys.executable, "-P", "-c", code, str(tmp_path)])
     try:
