@@ -108,6 +108,9 @@ class _SocketWatch:
         if self._socket is not None:
             self._socket.close()
 
+    def __del__(self) -> None:
+        self.close()  # its thread has ended
+
 
 class _PollingWatch:
     def wait(self, is_news: Callable[[], bool], timeout: float) -> bool:
@@ -166,3 +169,6 @@ class _PostgresqlWatch:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def __del__(self) -> None:
+        self.close()  # its thread has ended
