@@ -2,7 +2,7 @@
 
 `FakeVLLM` is an ASGI app that behaves as vLLM 0.32 does where serving depends on it: names are taken and
 forgotten, a load reads the adapter's files, running answers outlive an unload, a missing ``model`` is
-answered by the base, SIGTERM aborts what is running. What a model answers follows from the bytes of its safetensors,
+answered by the base, SIGTERM aborts what is running. What a model answers follows from its safetensors,
 so two versions differ and the same version always answers the same.
 
 An adapter folder may hold ``fake.json`` to misbehave: ``{"load": "refuse" | "die" | "hang"}``,

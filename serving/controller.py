@@ -1,0 +1,244 @@
+"""One deployment's controller: look, plan, act, until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from registry.deployments import ReplicaStatus, Rollout, RouteTable, Target
+from registry.errors import AliasNotFound, ArtifactNotFound, VersionNotFound
+from registry.protocol import Registry
+from registry.references import Reference
+from serving.deployment import Deployment
+from serving.engine import Engine, Observation
+from serving.execution import Executor
+from serving.memory import Memory
+from serving.planning import plan
+from serving.staging import Staging
+from serving.state import Apply, Desired, Drain, Load, Observed, Plan, Probe, Start, Step, Stop, Unload
+
+__all__ = ["Controller", "Declared", "resolve_desired"]
+
+#: Told of each step before it is taken, and of each plan that waits.
+Report = Callable[[str, str], None]
+
+_ON_REPLICAS = (Apply, Drain, Load, Probe, Start, Stop, Unload)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A deployment as it is stored: its declaration and the revision of it."""
+
+    deployment: Deployment
+    revision: int
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """What the registry says now."""
+
+    desired: Desired
+    table: RouteTable
+    open: Mapping[str, Rollout]
+    latest: Mapping[str, Rollout]
+    blocked: Mapping[tuple[str, str], str]
+
+
+class Controller:
+    """Keeps one deployment true, with the authority of its registry's origin."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        registry: Registry,
+        engines: Mapping[int, Engine],
+        staging: Staging,
+        *,
+        epoch: int,
+        report: Report = lambda deployment, line: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.declared = declared
+        self._registry = registry
+        self._engines = engines
+        self._staging = staging
+        self._epoch = epoch
+        self._report = report
+        self._clock = clock
+        self._memory = Memory()
+        self._executor = Executor(
+            declared.deployment.name,
+            registry,
+            engines,
+            staging,
+            self._memory,
+            engine_fingerprint=declared.deployment.engine.fingerprint(),
+            max_rank=declared.deployment.engine.max_lora_rank,
+            clock=clock,
+        )
+        self._replicas: dict[int, Observation] = {}
+        self._recorded: Sequence[ReplicaStatus] = ()
+        self._said = ""
+
+    async def settle(self) -> Plan:
+        """Take all steps that can be taken now; the plan that is left has none.
+
+        Raises:
+            StaleAuthority: another controller leads.
+            DatabaseUnavailable: the registry cannot be reached.
+        """
+        await self._look()
+        while True:
+            observed, desired = await self._observed()
+            current = plan(desired, observed, self._clock())
+            await self._record_replicas()
+            if not current.steps:
+                self._say_waiting(current)
+                return current
+            if not await self._take_all(current.steps, observed):
+                return replace(current, wake_at=self._clock() + 0.2)
+
+    async def _take_all(self, steps: Sequence[Step], observed: Observed) -> bool:
+        """Take steps in order up to the first that fails, and look again at each replica that was touched."""
+        for step in steps:
+            self._report(self.declared.deployment.name, describe(step))
+            went_well = await self._executor.take(step, observed)
+            if isinstance(step, _ON_REPLICAS):
+                await self._look(step.replica)
+            if not went_well:
+                return False
+        return True
+
+    async def _look(self, index: int | None = None) -> None:
+        indexes = list(self._engines) if index is None else [index]
+        seen = await asyncio.gather(*(self._engines[i].observe() for i in indexes))
+        now = self._clock()
+        for i, observation in zip(indexes, seen, strict=True):
+            self._replicas[i] = observation
+            self._memory.saw(i, observation, now)
+
+    async def _observed(self) -> tuple[Observed, Desired]:
+        records, staged, incarnation = await asyncio.to_thread(self._read)
+        self._memory.forget_rollouts([rollout.id for rollout in records.open.values()])
+        memory = self._memory
+        observed = Observed(
+            table=records.table,
+            open=records.open,
+            latest=records.latest,
+            replicas=dict(self._replicas),
+            incarnation=incarnation,
+            epoch=self._epoch,
+            staged=staged,
+            checked=dict(memory.checked),
+            probed=frozenset(memory.probed),
+            blocked=records.blocked,
+            attempts=dict(memory.attempts),
+            since=dict(memory.since),
+        )
+        return observed, records.desired
+
+    def _read(self) -> tuple[_Records, frozenset[str], int]:
+        name = self.declared.deployment.name
+        deployments = self._registry.deployments
+        engine = self.declared.deployment.engine.fingerprint()
+        latest = deployments.latest_rollouts(name)
+        records = _Records(
+            desired=resolve_desired(self._registry, self.declared),
+            table=deployments.routes(name),
+            open={rollout.target.served: rollout for rollout in deployments.open_rollouts(name)},
+            latest={rollout.target.served: rollout for rollout in latest},
+            blocked={
+                (block.digest, block.base_digest): block.reason
+                for block in deployments.blocks(name)
+                if block.engine == engine
+            },
+        )
+        return records, self._staging.staged(), self._registry.events.position().incarnation
+
+    async def _record_replicas(self) -> None:
+        name = self.declared.deployment.name
+        statuses = [_status(name, i, seen) for i, seen in sorted(self._replicas.items())]
+        if statuses != self._recorded:
+            await asyncio.to_thread(self._registry.deployments.observe, name, statuses)
+            self._recorded = statuses
+
+    def _say_waiting(self, current: Plan) -> None:
+        said = "; ".join(current.waiting)
+        if said and said != self._said:
+            self._report(self.declared.deployment.name, said)
+        self._said = said
+
+
+def resolve_desired(registry: Registry, declared: Declared) -> Desired:
+    """Resolve all references of a declaration; a target is None while its alias does not exist."""
+    deployment = declared.deployment
+
+    def target(served: str, text: str) -> Target | None:
+        return _target(registry, deployment.name, declared.revision, served, text)
+
+    return Desired(
+        deployment=deployment.name,
+        base=target("", deployment.base),
+        serves={served: target(served, text) for served, text in deployment.serves.items()},
+        engine=deployment.engine.fingerprint(),
+        replicas=deployment.replicas,
+        paused=deployment.paused,
+        removed=declared.removed,
+    )
+
+
+def _target(registry: Registry, deployment: str, revision: int, served: str, text: str) -> Target | None:
+    reference = Reference.parse(text)
+    try:
+        if reference.alias is not None:
+            alias = registry.promotions.get(reference.name, reference.alias)
+            number, digest, generation = alias.version, alias.digest, alias.generation
+        else:
+            version = registry.catalog.resolve(text)
+            number, digest, generation = version.number, version.digest, 0
+    except (AliasNotFound, ArtifactNotFound, VersionNotFound):
+        return None
+    return Target(deployment, revision, served, reference.name, reference.alias, generation, number, digest)
+
+
+def _status(deployment: str, index: int, seen: Observation) -> ReplicaStatus:
+    return ReplicaStatus(
+        deployment=deployment,
+        index=index,
+        phase=seen.phase.value,
+        endpoint=seen.endpoint,
+        boot=seen.boot,
+        base=seen.base,
+        models=tuple(sorted(seen.models)),
+        detail=seen.detail[-500:],
+    )
+
+
+def describe(step: Step) -> str:
+    """A step in words, for the terminal."""
+    name = type(step).__name__.lower()
+    match step:
+        case Load() | Probe():
+            return f"{name} {step.version.ref} on replica {step.replica}"
+        case Start():
+            return f"start replica {step.replica} with {step.base.ref}"
+        case Stop():
+            return f"stop replica {step.replica}: {step.reason}"
+        case Apply():
+            return f"apply map {step.routes.fence.generation} on replica {step.replica}"
+        case _:
+            return _describe_record(name, step)
+
+
+def _describe_record(name: str, step: Step) -> str:
+    rollout = getattr(step, "rollout", None)
+    target = getattr(step, "target", None) or (rollout.target if rollout else None)
+    subject = getattr(step, "version", None) or target
+    words = [name, subject.ref if subject else str(getattr(step, "served", getattr(step, "digest", "")))]
+    state, reason = getattr(step, "state", None), getattr(step, "reason", "")
+    if state is not None:
+        words = [state.value, target.ref if target else ""]
+    return " ".join(words) + (f": {reason}" if reason else "")

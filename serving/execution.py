@@ -1,0 +1,255 @@
+"""Carrying out the planner's steps: each is one effect on the registry, on files, or on a replica."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from registry.crashpoints import reached
+from registry.deployments import Block, Loaded, Rollout, RolloutState
+from registry.errors import (
+    ContentDamaged,
+    DatabaseUnavailable,
+    InvalidContent,
+    NotFound,
+    PodiumError,
+    Unavailable,
+)
+from registry.protocol import Registry
+from registry.values import Role
+from serving.engine import Engine, Launch, Observation, Phase
+from serving.errors import AdapterRefused, StaleController
+from serving.facts import adapter_facts, base_facts
+from serving.memory import Memory
+from serving.planning import attempts_key, files_key
+from serving.preflight import preflight
+from serving.probing import probe
+from serving.staging import Staging
+from serving.state import (
+    Apply,
+    Begin,
+    Check,
+    Drain,
+    DropRoute,
+    Fail,
+    Finish,
+    Flip,
+    Load,
+    Observed,
+    Probe,
+    Stage,
+    Start,
+    Step,
+    Stop,
+    Unload,
+    Unstage,
+)
+
+__all__ = ["Executor"]
+
+STOP_GRACE_SECONDS = 30.0
+_DYING_LOOKS = 8
+_DYING_POLL_SECONDS = 0.2
+
+
+class Executor:
+    """Takes steps for one deployment. Failures go to the memory's accounts; lost authority is raised."""
+
+    def __init__(
+        self,
+        deployment: str,
+        registry: Registry,
+        engines: Mapping[int, Engine],
+        staging: Staging,
+        memory: Memory,
+        *,
+        engine_fingerprint: str,
+        max_rank: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._deployment = deployment
+        self._registry = registry
+        self._engines = engines
+        self._staging = staging
+        self._memory = memory
+        self._engine_fingerprint = engine_fingerprint
+        self._max_rank = max_rank
+        self._clock = clock
+
+    async def take(self, step: Step, observed: Observed) -> bool:
+        """Take one step; whether it went well.
+
+        Raises:
+            StaleAuthority: another controller leads this deployment now.
+        """
+        key = _account(step)
+        try:
+            await self._dispatch(step, observed)
+        except StaleController:
+            return False  # the replica has booted or changed since the look; a new look tells
+        except (AdapterRefused, InvalidContent, NotFound, Unavailable) as error:
+            await self._count(step, key, error)
+            return False
+        if isinstance(step, Load | Probe) and key is not None and not step.rollout:
+            self._memory.succeeded(key)
+        return True
+
+    async def _count(self, step: Step, key: str | None, error: PodiumError) -> None:
+        """Write a failure to its account; raise what no account is for."""
+        if key is None or isinstance(error, DatabaseUnavailable):
+            raise error
+        if isinstance(step, Stage) and not isinstance(error, ContentDamaged | NotFound | InvalidContent):
+            key = files_key(step.version.digest)  # a store that is down is not the version's fault
+        certain = bool(error.details.get("certain")) or isinstance(error, InvalidContent)
+        fatal = isinstance(step, Load | Probe) and await self._took_down(step.replica)
+        self._memory.failed(key, error.message, self._clock(), certain=certain, fatal=fatal)
+
+    async def _took_down(self, replica: int) -> bool:
+        """Whether a replica dies of what was just done to it. A dying vLLM answers for a moment longer."""
+        for _ in range(_DYING_LOOKS):
+            if (await self._engines[replica].observe()).phase in (Phase.DEAD, Phase.SILENT):
+                return True
+            await asyncio.sleep(_DYING_POLL_SECONDS)
+        return False
+
+    async def _dispatch(self, step: Step, observed: Observed) -> None:
+        match step:
+            case Begin() | Flip() | Finish() | Fail() | DropRoute():
+                await asyncio.to_thread(self._record, step, observed)
+            case Stage():
+                await asyncio.to_thread(self._staging.stage, step.version)
+                reached("rollout.staged")
+            case Check():
+                await asyncio.to_thread(self._check, step)
+            case Unstage():
+                await asyncio.to_thread(self._staging.unstage, step.digest)
+            case _:
+                await self._act_on_replica(step, observed)
+
+    async def _act_on_replica(
+        self, step: Start | Drain | Stop | Load | Probe | Apply | Unload, observed: Observed
+    ) -> None:
+        engine = self._engines[step.replica]
+        seen = observed.replicas.get(step.replica, Observation(Phase.ABSENT))
+        match step:
+            case Start():
+                path = self._staging.path(step.base.digest)
+                await engine.start(Launch(step.base.ref, path, step.fingerprint))
+                reached("replica.started")
+            case Drain():
+                await engine.drain(observed.fence, seen.boot or "")
+            case Stop():
+                await engine.stop(STOP_GRACE_SECONDS if seen.phase is Phase.DRAINING else 1.0)
+            case Load():
+                await engine.load(step.version.ref, self._staging.path(step.version.digest), observed.fence)
+                reached("rollout.loaded")
+            case Probe():
+                await self._probe(engine, step, seen)
+                reached("rollout.probed")
+            case Apply():
+                await engine.apply(step.routes, seen.boot or "")
+                reached("rollout.applied")
+            case Unload():
+                await engine.unload(step.ref, observed.fence)
+                reached("rollout.unloaded")
+
+    async def _probe(self, engine: Engine, step: Probe, seen: Observation) -> None:
+        boot = seen.boot or ""
+        if step.is_base:
+            self._memory.baselines[boot] = await probe(engine, step.version.ref, None)
+        else:
+            baseline = self._memory.baselines.get(boot)
+            if baseline is None and seen.base is not None:
+                baseline = self._memory.baselines[boot] = await probe(engine, seen.base, None)
+            await probe(engine, step.version.ref, baseline)
+        self._memory.probed.add((boot, step.version.ref))
+
+    def _check(self, step: Check) -> None:
+        """Compare an adapter's files with its base's, as they lie staged here."""
+        key = (step.version.digest, step.base.digest)
+        adapter = adapter_facts(
+            self._staging.path(step.version.digest),
+            digest=step.version.digest,
+            trained_on=self._trained_on(step.version),
+        )
+        base = base_facts(self._staging.path(step.base.digest), digest=step.base.digest)
+        self._memory.checked[key] = preflight(adapter, base, max_rank=self._max_rank)
+
+    def _trained_on(self, version: Loaded) -> str | None:
+        graph = self._registry.lineage.walk(version.ref, up=True, depth=1)
+        digests = {node.value: node.digest for node in graph.nodes}
+        bases = [edge.parent for edge in graph.edges if edge.child == graph.root and edge.role is Role.BASE]
+        return digests[bases[0]] if bases else None
+
+    def _record(self, step: Begin | Flip | Finish | Fail | DropRoute, observed: Observed) -> None:
+        """Effects on the registry; each is one transaction."""
+        deployments = self._registry.deployments
+        match step:
+            case Begin():
+                deployments.begin(step.target)
+                reached("rollout.begun")
+            case Flip():
+                deployments.flip(step.rollout.id)
+                reached("rollout.flipped")
+            case Finish():
+                deployments.finish(step.rollout.id, step.state, step.reason)
+                reached("rollout.finished")
+            case Fail():
+                self._fail(step, observed)
+                reached("rollout.failed")
+            case DropRoute():
+                deployments.drop_route(self._deployment, step.served)
+
+    def _fail(self, step: Fail, observed: Observed) -> None:
+        """One transaction: the rollout has failed, its content is blocked, its alias is back."""
+        rollout, target = step.rollout, step.rollout.target
+        with self._registry.transaction():
+            self._registry.deployments.finish(rollout.id, RolloutState.FAILED, step.reason)
+            if step.certain:
+                base = observed.table.base
+                base_digest = base.digest if base and target.served else target.digest
+                self._registry.deployments.block(
+                    Block(
+                        self._deployment,
+                        target.digest,
+                        base_digest,
+                        self._engine_fingerprint,
+                        step.reason,
+                        datetime.now(UTC),
+                    )
+                )
+            if target.alias is not None:
+                self._put_back(rollout, step.reason)
+
+    def _put_back(self, rollout: Rollout, reason: str) -> None:
+        target = rollout.target
+        assert target.alias is not None
+        moved = self._registry.promotions.revert(
+            target.artifact,
+            target.alias,
+            failed_generation=target.generation,
+            reason=f"{target.ref} could not be served: {reason}",
+        )
+        if moved is not None:
+            self._registry.deployments.record_revert(rollout, f"back to v{moved.to_version}: {reason}")
+
+
+def _account(step: Step) -> str | None:
+    """To whose account a failure of the step goes; None: it is the controller's own trouble."""
+    match step:
+        case Stage():
+            return (
+                attempts_key(step.rollout) if step.rollout else attempts_key(replica=0, ref=step.version.ref)
+            )
+        case Check():
+            return attempts_key(step.rollout)
+        case Load() | Probe():
+            if step.rollout:
+                return attempts_key(step.rollout)
+            return attempts_key(replica=step.replica, ref=step.version.ref)
+        case Start() | Drain() | Stop() | Apply() | Unload():
+            return attempts_key(replica=step.replica)
+        case _:
+            return None

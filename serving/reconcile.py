@@ -1,0 +1,241 @@
+"""The reconcile loop: one task a deployment, each led by lease, woken by events and by the clock.
+
+An event only wakes it early. What is to be done is always read anew, so that a lost event, a NATS that is
+down, or a restart costs at most one poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from registry.errors import PodiumError, StaleAuthority
+from registry.protocol import Registry
+from serving.controller import Controller, Declared, Report
+from serving.deployment import VLLM, Deployment
+from serving.engine import Engine, Observation, Phase
+from serving.errors import EngineUnavailable, StaleController
+from serving.leadership import Leadership
+from serving.middleware import Fence
+from serving.staging import StoreStaging
+from serving.vllm_engine import VLLMEngine
+
+__all__ = ["Source", "declared_in", "run_controllers"]
+
+#: What is to be kept true now, by deployment name. Blocks on the database.
+Source = Callable[[], Mapping[str, Declared]]
+MakeEngine = Callable[[Deployment, int, Path], Engine]
+
+FOLLOW_SECONDS = 2.0  # between tries to lead what another leads
+TROUBLE_SECONDS = 2.0  # after an error that is nobody's account
+WATCH_SECONDS = 1.0  # longest wait for an event before the stop flag is looked at
+SHUTDOWN_DRAIN_SECONDS = 20.0
+SHUTDOWN_GRACE_SECONDS = 30.0
+
+
+def declared_in(registry: Registry) -> dict[str, Declared]:
+    """The deployments of all apps, and those that are no longer declared but still route something."""
+    declared = {}
+    for stored in registry.apps.objects(Deployment.kind):
+        deployment = Deployment.from_json(stored.name, stored.body)
+        declared[stored.name] = Declared(deployment, stored.revision)
+    for name in registry.deployments.with_routes():
+        if name not in declared:
+            declared[name] = Declared(Deployment(name, base="removed:v1"), 0, removed=True)
+    return declared
+
+
+def make_vllm(deployment: Deployment, index: int, folder: Path) -> Engine:
+    """The engine of one replica, in its folder."""
+    settings: VLLM = deployment.engine
+    return VLLMEngine(folder / f"replica-{index}", settings, deployment.port)
+
+
+async def run_controllers(
+    registry: Registry,
+    wake: asyncio.Event,
+    stop: asyncio.Event,
+    report: Report,
+    *,
+    source: Source | None = None,
+    folder: Path | None = None,
+    make_engine: MakeEngine = make_vllm,
+    leave_running: bool = False,
+) -> None:
+    """Keep every declared deployment true until ``stop`` is set; then stop their engines and resign.
+
+    ``wake`` may be set by anybody at any time to have it look at once. ``report`` is told (deployment, line)
+    for each step. ``leave_running`` keeps the engines for the next controller to adopt.
+    """
+    home = folder or registry.settings.home / "serving"
+    read = source or (lambda: declared_in(registry))
+    tasks: dict[str, _Member] = {}
+    watcher = asyncio.create_task(_watch_events(registry, wake, stop))
+    try:
+        while not stop.is_set():
+            wake.clear()
+            declared = await _read_declared(read, report)
+            if declared is not None:
+                for name, what in declared.items():
+                    if name not in tasks or tasks[name].is_done:
+                        tasks[name] = _Member(name, registry, home / name, make_engine, report)
+                    tasks[name].tell(what)
+                for name in [n for n in tasks if n not in declared]:
+                    tasks[name].forget()
+            for member in tasks.values():
+                member.wake.set()
+            await _first_of(wake, stop, FOLLOW_SECONDS)
+    finally:
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
+        await asyncio.gather(*(member.end(leave_running) for member in tasks.values()))
+
+
+async def _read_declared(read: Source, report: Report) -> Mapping[str, Declared] | None:
+    try:
+        return await asyncio.to_thread(read)
+    except PodiumError as error:
+        report("serving", f"the declarations cannot be read: {error.message}")
+        return None
+
+
+async def _watch_events(registry: Registry, wake: asyncio.Event, stop: asyncio.Event) -> None:
+    """Wake the loop whenever the registry has a new event: NATS is not needed for that."""
+    newest = 0
+    while not stop.is_set():
+        try:
+            if await asyncio.to_thread(registry.events.wait, newest, WATCH_SECONDS):
+                newest = (await asyncio.to_thread(registry.events.position)).newest
+                wake.set()
+        except PodiumError:
+            await asyncio.sleep(TROUBLE_SECONDS)
+
+
+async def _first_of(wake: asyncio.Event, stop: asyncio.Event, timeout: float) -> None:
+    """Wait for one of two events, or for ``timeout`` seconds."""
+    waits = [asyncio.create_task(event.wait()) for event in (wake, stop)]
+    try:
+        await asyncio.wait(waits, timeout=max(0.0, timeout), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waits:
+            task.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+
+class _Member:
+    """One deployment in this process: leads it when it can, and then controls it."""
+
+    def __init__(
+        self, name: str, registry: Registry, folder: Path, make_engine: MakeEngine, report: Report
+    ) -> None:
+        self._name = name
+        self._registry = registry
+        self._folder = folder
+        self._make_engine = make_engine
+        self._report = report
+        self._leadership = Leadership(name, registry)
+        self._declared: Declared | None = None
+        self._controller: Controller | None = None
+        self._engines: dict[int, Engine] = {}
+        self._stopping = asyncio.Event()
+        self.wake = asyncio.Event()
+        self._beating: asyncio.Task[None] | None = None
+        self._running = asyncio.create_task(self._run())
+
+    @property
+    def is_done(self) -> bool:
+        return self._running.done()
+
+    def tell(self, declared: Declared) -> None:
+        """Say what is to be kept true."""
+        self._declared = declared
+
+    def forget(self) -> None:
+        """It is gone: nothing is declared, nothing is routed."""
+        self._stopping.set()
+
+    async def end(self, leave_running: bool) -> None:
+        """Stop controlling; stop the engines unless they are to be adopted; resign."""
+        self._stopping.set()
+        self._running.cancel()  # at any line: whoever leads next looks and goes on from there
+        await asyncio.gather(self._running, return_exceptions=True)
+        if self._leadership.lease is not None and not leave_running:
+            await asyncio.gather(*(self._shut_down(i, engine) for i, engine in self._engines.items()))
+        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await asyncio.to_thread(self._leadership.resign)
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.wake.clear()
+            try:
+                again = await self._turn()
+            except StaleAuthority:
+                self._report(self._name, "another controller leads now")
+                self._leadership.lose()
+                again = FOLLOW_SECONDS
+            except PodiumError as error:
+                self._report(self._name, error.message)
+                again = TROUBLE_SECONDS
+            except Exception as error:  # one deployment's trouble must not end the others, or itself
+                self._report(self._name, f"unexpected {type(error).__name__}: {error}")
+                again = TROUBLE_SECONDS
+            await _first_of(self.wake, self._stopping, again)
+
+    async def _turn(self) -> float:
+        """Lead if possible, and do what is to be done; seconds until it should look again."""
+        declared = self._declared
+        if declared is None:
+            return FOLLOW_SECONDS
+        if not await asyncio.to_thread(self._leadership.try_lead):
+            self._controller = None
+            return FOLLOW_SECONDS
+        if self._beating is None or self._beating.done():
+            self._beating = asyncio.create_task(self._leadership.keep())
+        if self._controller is None or self._controller.declared != declared:
+            await self._take_charge(declared)
+        assert self._controller is not None
+        left = await self._controller.settle()
+        if declared.removed and not left.waiting:
+            self._stopping.set()
+        return max(0.01, left.wake_at - time.time())
+
+    async def _take_charge(self, declared: Declared) -> None:
+        assert self._leadership.lease is not None
+        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
+        deployment = declared.deployment
+        self._engines = {
+            i: self._make_engine(deployment, i, self._folder) for i in range(deployment.replicas)
+        }
+        registry = self._leadership.acting()
+        self._controller = Controller(
+            declared,
+            registry,
+            self._engines,
+            StoreStaging(self._folder / "files", registry),
+            epoch=self._leadership.lease.epoch,
+            report=self._report,
+        )
+
+    async def _shut_down(self, index: int, engine: Engine) -> None:
+        """Drain one engine for a while, then stop it."""
+        seen = await engine.observe()
+        if seen.phase is Phase.ABSENT:
+            return
+        self._report(self._name, f"stop replica {index}")
+        if seen.phase is Phase.READY and seen.map is not None and seen.boot is not None:
+            await self._drain(engine, seen, seen.map.fence)
+        await engine.stop(SHUTDOWN_GRACE_SECONDS)
+
+    async def _drain(self, engine: Engine, seen: Observation, fence: Fence) -> None:
+        deadline = time.monotonic() + SHUTDOWN_DRAIN_SECONDS
+        with suppress(EngineUnavailable, StaleController):
+            await engine.drain(fence, seen.boot or "")
+        while seen.in_flight and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+            seen = await engine.observe()

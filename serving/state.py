@@ -1,0 +1,237 @@
+"""What the planner reads (`Desired`, `Observed`) and what it asks for (the steps), as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from registry.deployments import BASE, Loaded, Rollout, RolloutState, RouteTable, Target
+from serving.engine import Fence, Observation, RouteMap
+from serving.preflight import Finding
+
+__all__ = [
+    "Apply",
+    "Attempts",
+    "Begin",
+    "Check",
+    "Desired",
+    "Drain",
+    "DropRoute",
+    "Fail",
+    "Finish",
+    "Flip",
+    "Load",
+    "Observed",
+    "Plan",
+    "Probe",
+    "Stage",
+    "Start",
+    "Step",
+    "Stop",
+    "Unload",
+    "Unstage",
+    "fingerprint_of",
+    "route_map",
+]
+
+
+def fingerprint_of(base: Loaded, engine: str) -> str:
+    """What tells a process with the right base, name and settings from one that must be replaced."""
+    return f"{base.digest}/{base.ref}/{engine}"
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """A declaration with its references resolved. A target is None while its alias does not exist."""
+
+    deployment: str
+    base: Target | None
+    serves: Mapping[str, Target | None]
+    engine: str  # fingerprint of the engine's settings
+    replicas: int = 1
+    paused: bool = False
+    removed: bool = False  # it is no longer declared: stop it
+
+    def targets(self) -> dict[str, Target | None]:
+        """All targets by served name, the base's first."""
+        return {BASE: self.base, **self.serves}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """What went wrong with one thing since it last went well."""
+
+    count: int
+    last_at: float  # seconds, of the same clock as the planner's ``now``
+    reason: str
+    certain: bool = False  # it would fail the same way again
+    fatal: bool = False  # it took a replica down
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """All that is known of a deployment now: by the registry, the replicas, and this controller's memory."""
+
+    table: RouteTable
+    open: Mapping[str, Rollout]  # the open rollout of each served name
+    latest: Mapping[str, Rollout]  # the newest of each served name, ended or not
+    replicas: Mapping[int, Observation]
+    incarnation: int = 1
+    epoch: int = 1
+    staged: frozenset[str] = frozenset()  # digests whose files are on this machine, verified
+    checked: Mapping[tuple[str, str], tuple[Finding, ...]] = field(
+        default_factory=dict
+    )  # (digest, base digest)
+    probed: frozenset[tuple[str, str]] = frozenset()  # (boot, version name)
+    blocked: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (digest, base digest) -> reason
+    attempts: Mapping[str, Attempts] = field(default_factory=dict)
+    since: Mapping[int, float] = field(default_factory=dict)  # replica -> when it came into its phase
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.incarnation, self.epoch, self.table.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    rollout: Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    rollout: Rollout
+    state: RolloutState
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """End a rollout as failed, put its alias back, and block its content where the cause is certain."""
+
+    rollout: Rollout
+    reason: str
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropRoute:
+    served: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Bring a content's files to this machine, whole and verified."""
+
+    version: Loaded
+    rollout: Rollout | None = None  # to whose account a failure goes
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Preflight an adapter against a base; both are staged."""
+
+    version: Loaded
+    base: Loaded
+    rollout: Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    replica: int
+    base: Loaded
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    replica: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    replica: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    replica: int
+    version: Loaded
+    rollout: Rollout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask a loaded version (or the base) some prompts; it must answer, and not as the base does."""
+
+    replica: int
+    version: Loaded
+    is_base: bool
+    rollout: Rollout | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    replica: int
+    routes: RouteMap
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    replica: int
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unstage:
+    digest: str
+
+
+Step = (
+    Begin
+    | Flip
+    | Finish
+    | Fail
+    | DropRoute
+    | Stage
+    | Check
+    | Start
+    | Drain
+    | Stop
+    | Load
+    | Probe
+    | Apply
+    | Unload
+    | Unstage
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Steps to take now, in order, and when to look again if nothing else happens."""
+
+    steps: tuple[Step, ...]
+    wake_at: float
+    waiting: tuple[str, ...] = ()  # what keeps it from being done, in words
+
+
+def route_map(table: RouteTable, fence: Fence) -> RouteMap:
+    """The map that every replica must have. The base answers under its own name whoever else names it."""
+    base = table.base
+    names = {
+        served: base.ref if base and route.current.digest == base.digest else route.current.ref
+        for served, route in table.routes.items()
+        if served != BASE
+    }
+    kept = {
+        route.previous.ref
+        for served, route in table.routes.items()
+        if served != BASE and route.previous and not (base and route.previous.digest == base.digest)
+    }
+    opened = kept | ({base.ref} if base else set())
+    return RouteMap(fence, names, frozenset(opened) | frozenset(names.values()))
