@@ -82,7 +82,8 @@ class _Upload:
         self._failure = FirstFailure()
         self._worker_count = workers_for(local=store.is_local)
         self._reader_count = max(1, min(_MOST_FILES_AT_ONCE, os.cpu_count() or 1, len(scan.files)))
-        self._buffers = BufferPool(self._worker_count + self._reader_count)
+        largest = max((file.size for file in scan.files), default=0)
+        self._buffers = BufferPool(self._worker_count + self._reader_count, largest)
 
     def run(self) -> Uploaded:
         self._progress.start(self._scan.size)
