@@ -12,6 +12,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from tests.common.services import HOST, NatsServer, free_ports
 from tests.common.waiting import wait_until
+from triggers.nats_server import READER_REQUESTS
 
 pytestmark = pytest.mark.integration
 
@@ -81,6 +82,11 @@ async def _published(stream: nats.js.JetStreamContext) -> bool:
         return (await stream.publish("podium.test.b", b"2")).stream == "podium-test"
     except (nats.errors.Error, nats.js.errors.Error):
         return False  # a new leader is being elected
+
+
+def test_a_reader_may_ask_the_same_of_a_cluster_as_of_the_embedded_server() -> None:
+    stated = _CONFIG.read_text()
+    assert [request for request in READER_REQUESTS if f'"{request}"' not in stated] == []
 
 
 def test_a_stream_lives_through_the_loss_of_its_leader(cluster: list[ClusterMember]) -> None:
