@@ -29,6 +29,7 @@ from registry.content.reading import ChunkSource, damaged_file
 from registry.errors import ContentDamaged, InvalidInput, PodiumError, StoreFull
 
 _MOST_FILES_AT_ONCE = 4
+_SYNC_FROM = 8 << 20  # bytes: such chunks go to the disk while others are hashed, not all at the file's end
 
 #: Chunks of one file on their way, in its order: when it is written, in which buffer, how large.
 _Pending = deque[tuple[Future[None], bytearray, int]]
@@ -152,6 +153,8 @@ class _Download:
             view = memoryview(buffer)[: chunk.size]
             self._source.read_into(chunk, view)
             write_all(file, view, offset)
+            if chunk.size >= _SYNC_FROM:
+                os.fdatasync(file)
 
     def _drop_damaged(self, entry: FileEntry) -> bool:
         """Whether a chunk of the file was damaged in the cache; raises if one is in the store."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from registry.content.blobs import BlobStore
 from registry.content.cache import ChunkCache
+from registry.content.diff import ContentDiff, Print, diff, tensor_prints
 from registry.content.manifest import ChunkRef, FileEntry, Manifest
 from registry.content.safetensors import Header, read_header_through
 from registry.errors import ContentDamaged
@@ -108,3 +109,13 @@ def read_headers(manifest: Manifest, source: ChunkSource) -> dict[str, Header]:
         )
 
     return {entry.path: header(entry) for entry in manifest.files if entry.path.endswith(".safetensors")}
+
+
+def compare(old: Manifest, new: Manifest, source: ChunkSource) -> ContentDiff:
+    """What differs between two versions' files and tensors; headers and small tensors are fetched for it."""
+    return diff(old, new, _prints(old, source), _prints(new, source))
+
+
+def _prints(manifest: Manifest, source: ChunkSource) -> dict[str, Print]:
+    headers = read_headers(manifest, source)
+    return tensor_prints(manifest, headers, lambda entry, start, size: read_range(entry, source, start, size))

@@ -163,7 +163,7 @@ def _tensor(name: str, entry: Any, data_begin: int) -> Tensor:
         bits *= extent
     if bits != 8 * (end - begin):
         raise _Fault(
-            f"tensor {name!r} is {dtype} {shape}, which is {bits / 8:g} bytes, but has {end - begin} bytes"
+            f"tensor {name!r} is {dtype} {shape}, which is {bits} bits, but has {8 * (end - begin)} bits"
         )
     return Tensor(dtype, tuple(shape), data_begin + begin, data_begin + end)
 

@@ -89,7 +89,7 @@ def scan(root: Path) -> Scan:
             f"there are no files in {root}", remedy="Check the path: an empty folder makes no version."
         )
     check_collisions(file.path for file in files)
-    return Scan(root, tuple(files), tuple(notices))
+    return Scan(root, tuple(files), tuple(sorted(notices)))
 
 
 def _status(root: Path) -> os.stat_result:
