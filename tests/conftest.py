@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.common import models
+from registry.store.stored import StoredRegistry
+from registry import Registry, Settings, connect
+from registry.settings import load_settings
+from tests.common import models, registries
 from tests.common.postgres import PostgresServer
+from tests.common.registries import Maker, Place
 from tests.common.services import Bucket, NatsServer, S3Server, temporary_folder
 
 _TESTS = Path(__file__).parent
@@ -23,13 +28,18 @@ def _tier(item: pytest.Item) -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by the tier whose folder they are in, cheap tiers first, shuffled inside each."""
-    items.sort(key=lambda item: _TIERS.index(_tier(item)))
     has_gpu = shutil.which("nvidia-smi") is not None
     for item in items:
         if _tier(item) in ("integration", "acceptance"):
             item.add_marker(_tier(item))
         if "gpu" in item.keywords and not has_gpu:
             item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA GPU"))
+    items.sort(key=_cost)
+
+
+def _cost(item: pytest.Item) -> int:
+    """A unit test that runs once more on real servers comes after those that need none."""
+    return max(_TIERS.index(name) for name in _TIERS if name == _tier(item) or name in item.keywords)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -108,6 +118,31 @@ def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
         server.stop()
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty PODIUM_HOME of this test's own, and no other setting of podium, in the environment."""
+    for name in [name for name in os.environ if name.startswith("PODIUM_")]:
+        monkeypatch.delenv(name)
+    folder = tmp_path / "home"
+    monkeypatch.setenv("PODIUM_HOME", str(folder))
+    monkeypatch.setenv("PODIUM_ACTOR", "tester")
+    return folder
+
+
+@pytest.fixture
+def settings(home: Path) -> Settings:
+    """A registry of this test's own, on SQLite and a folder; the environment says the same."""
+    return load_settings()
+
+
+@pytest.fixture
+def registry(settings: Settings) -> Iterator[Registry]:
+    """The open registry of `settings`, to which child processes come by their environment."""
+    opened = connect(settings)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
     """The folder of a Llama of 2 layers, 64 wide, random weights, a real tokenizer. Do not write there."""
@@ -118,3 +153,63 @@ def tiny_llama() -> Path:
 def smollm2() -> Path:
     """The folder of SmolLM2-135M-Instruct, which really answers. Do not write there."""
     return models.kept("smollm2")
+
+
+@pytest.fixture(scope="session")
+def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return registries.sqlite_template(tmp_path_factory.mktemp("template"))
+
+
+@pytest.fixture(scope="session")
+def _postgres_template(postgres_server: PostgresServer) -> str:
+    return registries.postgres_template(postgres_server)
+
+
+@pytest.fixture(scope="session")
+def _shared_bucket(s3_server: S3Server) -> Bucket:
+    return s3_server.bucket()
+
+
+@pytest.fixture
+def sqlite_place(tmp_path: Path, _sqlite_template: Path) -> Iterator[Place]:
+    """Where a registry over SQLite and a folder lies."""
+    place = registries.sqlite_place(tmp_path / "home", _sqlite_template)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def server_place(
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    _postgres_template: str,
+    _shared_bucket: Bucket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Place]:
+    """Where a registry over PostgreSQL and S3 lies. This process's environment reaches the S3 server."""
+    url = postgres_server.database(_postgres_template)
+    place = registries.server_place(tmp_path / "home", url, _shared_bucket)
+    for name, value in place.variables.items():
+        monkeypatch.setenv(name, value)
+    yield place
+    place.close()
+    postgres_server.drop(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("servers", marks=pytest.mark.integration)])
+def place(request: pytest.FixtureRequest) -> Place:
+    """Where a registry lies: SQLite and a folder, and once more PostgreSQL and S3."""
+    found: Place = request.getfixturevalue("sqlite_place" if request.param == "sqlite" else "server_place")
+    return found
+
+
+@pytest.fixture
+def registry(place: Place) -> StoredRegistry:
+    """An empty registry, of the user ``ada``."""
+    return place.open()
+
+
+@pytest.fixture
+def make(registry: StoredRegistry, tmp_path: Path) -> Maker:
+    """What publishes small content into ``registry``."""
+    return Maker(registry, tmp_path)
