@@ -36,7 +36,7 @@ test: lint ## Every test tier that this machine can run, after the linters
 
 .PHONY: quick
 quick: install ## Unit and simulation tests: no services, under two minutes
-	@$(BIN)/python -m pytest -m "not slow" tests/unit tests/simulation $(ARGS)
+	@$(BIN)/python -m pytest -m "not slow and not integration" tests/unit tests/simulation $(ARGS)
 
 .PHONY: lint
 lint: install ## ruff, mypy, and the rule of which room may import which

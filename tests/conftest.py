@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from registry.store.stored import StoredRegistry
-from registry import Registry, Settings, connect
-from registry.settings import load_settings
+from registry import Registry
 from tests.common import models, registries
 from tests.common.postgres import PostgresServer
 from tests.common.registries import Maker, Place
@@ -118,31 +115,6 @@ def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
         server.stop()
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty PODIUM_HOME of this test's own, and no other setting of podium, in the environment."""
-    for name in [name for name in os.environ if name.startswith("PODIUM_")]:
-        monkeypatch.delenv(name)
-    folder = tmp_path / "home"
-    monkeypatch.setenv("PODIUM_HOME", str(folder))
-    monkeypatch.setenv("PODIUM_ACTOR", "tester")
-    return folder
-
-
-@pytest.fixture
-def settings(home: Path) -> Settings:
-    """A registry of this test's own, on SQLite and a folder; the environment says the same."""
-    return load_settings()
-
-
-@pytest.fixture
-def registry(settings: Settings) -> Iterator[Registry]:
-    """The open registry of `settings`, to which child processes come by their environment."""
-    opened = connect(settings)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture(scope="session")
 def tiny_llama() -> Path:
     """The folder of a Llama of 2 layers, 64 wide, random weights, a real tokenizer. Do not write there."""
@@ -204,12 +176,6 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def registry(place: Place) -> StoredRegistry:
-    """An empty registry, of the user ``ada``."""
-    return place.open()
-
-
-@pytest.fixture
-def make(registry: StoredRegistry, tmp_path: Path) -> Maker:
+def make(registry: Registry, tmp_path: Path) -> Maker:
     """What publishes small content into ``registry``."""
     return Maker(registry, tmp_path)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import filecmp
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from registry import PodiumError, Registry, connect
+from registry import PodiumError, Registry
 from tests.common.content import write_adapter
+from tests.common.registries import Place
 
 
 def test_what_is_published_can_be_promoted_pulled_and_rolled_back(registry: Registry, tmp_path: Path) -> None:
@@ -23,12 +27,14 @@ def test_what_is_published_can_be_promoted_pulled_and_rolled_back(registry: Regi
     assert (different, missing) == ([], [])
 
 
-def test_another_process_with_the_same_settings_sees_the_same(registry: Registry, tmp_path: Path) -> None:
+def test_another_process_with_the_same_environment_sees_the_same(
+    registry: Registry, place: Place, tmp_path: Path
+) -> None:
     registry.catalog.publish("router", write_adapter(tmp_path / "a"), "adapter")
-    other = connect()
-    assert other.database_id == registry.database_id
-    assert other.catalog.resolve("router").digest == registry.catalog.resolve("router").digest
-    other.close()
+    asked = "from registry import connect; print(connect().catalog.resolve('router').digest)"
+    environment = os.environ | place.environment
+    seen = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True)
+    assert seen.stdout.strip() == registry.catalog.resolve("router").digest, seen.stderr
 
 
 def test_a_refused_promotion_changes_nothing(registry: Registry, tmp_path: Path) -> None:

@@ -1,0 +1,206 @@
+"""Registries for tests, over SQLite with a folder and over PostgreSQL with S3, and what to fill them with.
+
+A `Place` is where a registry lies; it can be opened any number of times, as several processes would. Its
+database is copied from one that was migrated once, because a migration takes longer than most tests.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from registry.database.engine import Database
+from registry.database.schema import prepare
+from registry.database.statements import sql
+from registry.protocol import Registry
+from registry.resources import Resources
+from registry.runs import Claim, RunRequest
+from registry.settings import Settings
+from registry.store.stored import StoredRegistry
+from registry.values import Parent, Role, Version
+from tests.common import content
+from tests.common.postgres import PostgresServer
+from tests.common.services import Bucket
+
+_FORGET_IDENTITY = sql("DELETE FROM podium")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a test's registry lies."""
+
+    settings: Settings
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the S3 server
+    _opened: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.settings.url is None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process must have in its environment to use this registry."""
+        found = {"PODIUM_HOME": str(self.settings.home), "PODIUM_ACTOR": "ada", **self.variables}
+        if self.settings.url is not None:
+            found["PODIUM_URL"] = self.settings.url.get_secret_value()
+        if self.settings.blobs is not None:
+            found["PODIUM_BLOBS"] = self.settings.blobs
+        return found
+
+    def open(self, actor: str = "user:ada", **changes: Any) -> StoredRegistry:
+        """Open it once more, with connections of its own; ``changes`` are other settings."""
+        settings = self.settings.model_copy(update=changes)
+        registry = StoredRegistry.open(settings, actor=actor)
+        self._opened.callback(registry.close)
+        return registry
+
+    def database(self) -> Database:
+        """The bare database, for a test to look or meddle behind the registry's back."""
+        return self._opened.enter_context(Database(self.settings.database_url))
+
+    def close(self) -> None:
+        """Close all that was opened."""
+        self._opened.close()
+
+
+def _blank(database: Database) -> None:
+    """Migrate, and take the identity away again: each copy is a database of its own."""
+    with database:
+        prepare(database)
+        with database.transaction() as transaction:
+            transaction.execute(_FORGET_IDENTITY)
+
+
+def sqlite_template(folder: Path) -> Path:
+    """A migrated database file without an identity."""
+    path = folder / "template.db"
+    _blank(Database(f"sqlite:///{path}"))
+    return path
+
+
+def postgres_template(server: PostgresServer) -> str:
+    """The name of a migrated database without an identity."""
+    url = server.database()
+    _blank(Database(url))
+    return url.rpartition("/")[2]
+
+
+def sqlite_place(home: Path, template: Path) -> Place:
+    home.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(template, home / "podium.db")
+    return Place(Settings(home=home, actor="ada"))
+
+
+def server_place(home: Path, url: str, bucket: Bucket) -> Place:
+    """Over a PostgreSQL database, and a part of a bucket that nobody else uses."""
+    blobs = f"{bucket.url}/{uuid.uuid4().hex}"
+    return Place(Settings(home=home, url=SecretStr(url), blobs=blobs, actor="ada"), bucket.environment)
+
+
+class Maker:
+    """Publishes small content into a registry; each call makes other content than the ones before."""
+
+    def __init__(self, registry: Registry, scratch: Path) -> None:
+        self.registry = registry
+        self._scratch = scratch
+        self._made = 0
+
+    def _folder(self) -> Path:
+        self._made += 1
+        return self._scratch / f"content-{self._made}"
+
+    def adapter(self, name: str = "support-bot", **options: Any) -> Version:
+        folder = content.write_adapter(self._folder(), seed=self._made)
+        return self.publish(name, folder, "adapter", **options)
+
+    def model(self, name: str = "tiny", **options: Any) -> Version:
+        tensors = {"model.embed_tokens.weight": ("BF16", (16, 8), self._made)}
+        return self.publish(name, content.write_model(self._folder(), tensors), "model", **options)
+
+    def dataset(self, name: str = "held-out", **options: Any) -> Version:
+        lines = b'{"id": "1", "text": "%d"}\n' % self._made
+        folder = content.write_dataset(self._folder(), {"examples.jsonl": lines})
+        return self.publish(name, folder, "dataset", **options)
+
+    def publish(
+        self,
+        name: str,
+        folder: Path,
+        kind: str,
+        *,
+        parents: Sequence[Parent] = (),
+        by: Registry | None = None,
+    ) -> Version:
+        return (by or self.registry).catalog.publish(name, folder, kind, parents=parents).version
+
+    def report(
+        self,
+        subject: Version,
+        on: Version,
+        value: float,
+        *,
+        evaluator: str | None = "evaluate",
+        name: str = "scores",
+        **document: Any,
+    ) -> Version:
+        """A report of ``subject`` on a held-out set, made by a run of the task ``evaluator``; None: by hand.
+
+        ``document`` is what `write_report` takes.
+        """
+        folder = write_report(self._folder(), subject.digest, on.digest, value, **document)
+        parents = [Parent(subject.ref, Role.SUBJECT), Parent(on.ref, Role.HELD_OUT)]
+        by = running(self.registry, evaluator)[0] if evaluator else self.registry
+        return self.publish(name, folder, "report", parents=parents, by=by)
+
+
+def write_report(
+    folder: Path,
+    subject: str,
+    dataset: str,
+    value: float,
+    *,
+    metric: str = "accuracy",
+    base: float | None = None,
+    higher_is_better: bool = True,
+    examples: Mapping[str, float] | None = None,
+    base_examples: Mapping[str, float] | None = None,
+) -> Path:
+    """The folder of a report that gives the content ``subject`` the score ``value`` on ``dataset``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    score = {"value": value, "base": base, "higher_is_better": higher_is_better, "n": len(examples or {})}
+    document = {
+        "schema": 1,
+        "subject": {"digest": subject},
+        "dataset": {"digest": dataset},
+        "metrics": {metric: score},
+    }
+    (folder / "report.json").write_text(json.dumps(document))
+    if examples is not None:
+        (folder / "examples.jsonl").write_text(_lines(metric, examples, base_examples or {}))
+    return folder
+
+
+def _lines(metric: str, examples: Mapping[str, float], base: Mapping[str, float]) -> str:
+    lines = []
+    for example, score in examples.items():
+        line: dict[str, Any] = {"id": example, metric: score}
+        if example in base:
+            line[f"base_{metric}"] = base[example]
+        lines.append(json.dumps(line))
+    return "\n".join(lines) + "\n"
+
+
+def running(registry: Registry, task: str) -> tuple[Registry, Claim]:
+    """A registry that acts as a run of ``task`` which a worker has just taken, and the worker's claim."""
+    run = registry.runs.queue(RunRequest(task, resources=Resources(cpu=1)))
+    room = Resources(cpu=64, memory="64Gi")
+    (claim,) = registry.runs.claim("worker-1", free=room, total=room, only=run.id)
+    return registry.acting(claim.origin), claim
