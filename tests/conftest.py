@@ -176,6 +176,12 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
+def registry(place: Place) -> Registry:
+    """An empty registry, of the user ``ada``; `place` says how others come to the same."""
+    return place.open()
+
+
+@pytest.fixture
 def make(registry: Registry, tmp_path: Path) -> Maker:
     """What publishes small content into ``registry``."""
     return Maker(registry, tmp_path)
