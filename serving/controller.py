@@ -13,7 +13,7 @@ from registry.protocol import Registry
 from registry.references import Reference
 from serving.deployment import Deployment
 from serving.engine import Engine, Observation
-from serving.execution import Executor
+from serving.execution import DYING_SECONDS, Executor
 from serving.memory import Memory
 from serving.planning import plan
 from serving.staging import Staging
@@ -60,6 +60,7 @@ class Controller:
         epoch: int,
         report: Report = lambda deployment, line: None,
         clock: Callable[[], float] = time.time,
+        dying_seconds: float = DYING_SECONDS,
     ) -> None:
         self.declared = declared
         self._registry = registry
@@ -78,6 +79,7 @@ class Controller:
             engine_fingerprint=declared.deployment.engine.fingerprint(),
             max_rank=declared.deployment.engine.max_lora_rank,
             clock=clock,
+            dying_seconds=dying_seconds,
         )
         self._replicas: dict[int, Observation] = {}
         self._recorded: Sequence[ReplicaStatus] = ()

@@ -97,7 +97,7 @@ class Deployment:
     ``Deployment("router", base="smollm2:production", serves={"ticket-router": "ticket-router:production"})``
     """
 
-    kind: ClassVar[str] = "deployment"
+    deployable: ClassVar[str] = "deployment"
 
     name: str
     base: str  # reference of a model

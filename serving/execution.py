@@ -20,7 +20,7 @@ from registry.errors import (
 from registry.protocol import Registry
 from registry.values import Role
 from serving.engine import Engine, Launch, Observation, Phase
-from serving.errors import AdapterRefused, StaleController
+from serving.errors import AdapterRefused, ProbeFailed, StaleController
 from serving.facts import adapter_facts, base_facts
 from serving.memory import Memory
 from serving.planning import attempts_key, files_key
@@ -50,8 +50,8 @@ from serving.state import (
 __all__ = ["Executor"]
 
 STOP_GRACE_SECONDS = 30.0
+DYING_SECONDS = 1.6  # for which a vLLM whose engine has died may go on to answer
 _DYING_LOOKS = 8
-_DYING_POLL_SECONDS = 0.2
 
 
 class Executor:
@@ -68,7 +68,9 @@ class Executor:
         engine_fingerprint: str,
         max_rank: int,
         clock: Callable[[], float] = time.time,
+        dying_seconds: float = DYING_SECONDS,
     ) -> None:
+        self._dying_seconds = dying_seconds
         self._deployment = deployment
         self._registry = registry
         self._engines = engines
@@ -103,7 +105,11 @@ class Executor:
         if isinstance(step, Stage) and not isinstance(error, ContentDamaged | NotFound | InvalidContent):
             key = files_key(step.version.digest)  # a store that is down is not the version's fault
         certain = bool(error.details.get("certain")) or isinstance(error, InvalidContent)
-        fatal = isinstance(step, Load | Probe) and await self._took_down(step.replica)
+        fatal = (
+            isinstance(step, Load | Probe)
+            and not isinstance(error, ProbeFailed)
+            and await self._took_down(step.replica)
+        )
         self._memory.failed(key, error.message, self._clock(), certain=certain, fatal=fatal)
 
     async def _took_down(self, replica: int) -> bool:
@@ -111,7 +117,7 @@ class Executor:
         for _ in range(_DYING_LOOKS):
             if (await self._engines[replica].observe()).phase in (Phase.DEAD, Phase.SILENT):
                 return True
-            await asyncio.sleep(_DYING_POLL_SECONDS)
+            await asyncio.sleep(self._dying_seconds / _DYING_LOOKS)
         return False
 
     async def _dispatch(self, step: Step, observed: Observed) -> None:

@@ -32,14 +32,15 @@ MakeEngine = Callable[[Deployment, int, Path], Engine]
 FOLLOW_SECONDS = 2.0  # between tries to lead what another leads
 TROUBLE_SECONDS = 2.0  # after an error that is nobody's account
 WATCH_SECONDS = 1.0  # longest wait for an event before the stop flag is looked at
-SHUTDOWN_DRAIN_SECONDS = 20.0
-SHUTDOWN_GRACE_SECONDS = 30.0
+# Both together stay below the time that `podium up` gives its services to end.
+SHUTDOWN_DRAIN_SECONDS = 8.0
+SHUTDOWN_GRACE_SECONDS = 16.0
 
 
 def declared_in(registry: Registry) -> dict[str, Declared]:
     """The deployments of all apps, and those that are no longer declared but still route something."""
     declared = {}
-    for stored in registry.apps.objects(Deployment.kind):
+    for stored in registry.apps.objects(Deployment.deployable):
         deployment = Deployment.from_json(stored.name, stored.body)
         declared[stored.name] = Declared(deployment, stored.revision)
     for name in registry.deployments.with_routes():

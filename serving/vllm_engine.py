@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import subprocess
 import sys
@@ -42,6 +43,7 @@ class VLLMEngine:
 
     async def start(self, launch: Launch) -> None:
         await self._drop_client()
+        _require_installed(self._settings)
         record = self._child.prepare(self._port, launch.fingerprint, launch.base_name)
         code = _place_middleware(self._child.folder)
         command = _command(self._settings, launch, record.port)
@@ -105,6 +107,16 @@ class VLLMEngine:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+
+def _require_installed(settings: VLLM) -> None:
+    """Say what is missing, rather than let a child die of it; raises `EngineUnavailable`."""
+    root = settings.module.partition(".")[0]
+    if settings.python is None and importlib.util.find_spec(root) is None:
+        raise EngineUnavailable(
+            f"{root} is not installed in this environment.",
+            remedy="Install podium[serve] (GPU) or podium[serve-cpu], or give VLLM(python=...) one that has it.",
+        )
 
 
 def _place_middleware(folder: Path) -> Path:

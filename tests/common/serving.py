@@ -129,6 +129,7 @@ class World:
             epoch=lease.epoch,
             report=lambda _, line: self.said.append(line),
             clock=lambda: self.now,
+            dying_seconds=0.0,
         )
 
     async def settle(self, controller: Controller, *, rounds: int = 40) -> Plan:
