@@ -101,13 +101,13 @@ class Resources:
             disk=max(0, int(self.disk) - int(taken.disk)),
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
-        """Back from `to_dict`; a name that is not a resource is an error."""
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Back from `to_json`; a name that is not a resource is an error."""
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(stored) - known)
         if unknown:

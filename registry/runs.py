@@ -10,6 +10,7 @@ queued --> running --> succeeded
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -27,6 +28,9 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 300.0
 
 #: Name of the output of a task that returns one artifact; it is what is published.
 RESULT = "result"
+
+#: Beginning of the pools of private workers.
+PRIVATE = "private/"
 
 
 class RunState(StrEnum):
@@ -50,8 +54,8 @@ TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
         }
     ),
     RunState.SUCCEEDED: frozenset(),
-    RunState.FAILED: frozenset(),
-    RunState.INTERRUPTED: frozenset({RunState.QUEUED, RunState.CANCELLED}),
+    RunState.FAILED: frozenset({RunState.QUEUED}),  # recovered
+    RunState.INTERRUPTED: frozenset({RunState.QUEUED, RunState.CANCELLED}),  # recovered, or given up
     RunState.CANCELLED: frozenset(),
 }
 
@@ -231,6 +235,17 @@ class Next:
 
     state: RunState
     delay: float = 0.0  # seconds before another attempt
+
+
+def private_pool() -> str:
+    """A pool that no other worker takes from."""
+    return f"{PRIVATE}{uuid.uuid4().hex}"
+
+
+def pool_after(pool: str, cause: Cause | None) -> str:
+    """The pool of a run that is queued again: when a private worker is gone, others may take its run."""
+    gone = cause not in SPENDS_RETRY
+    return "default" if gone and pool.startswith(PRIVATE) else pool
 
 
 def lease_name(run: str) -> str:

@@ -59,12 +59,11 @@ def _base_of_subject(
 ) -> Iterator[tuple[str, Artifact]]:
     """A base that a task can use, and was not given, is that of what it judges."""
     given = {each.parameter for each in run.inputs}
-    subjects = [each for each in run.inputs if each.role is Role.SUBJECT]
-    for parameter in task.parameters.values():
-        if parameter.role is Role.BASE and parameter.name not in given and subjects:
-            base = base_of(registry, subjects[0].value)
-            if base is not None:
-                yield parameter.name, artifact(base, registry, folder / parameter.name)
+    subjects = [each for each in run.inputs if each.parameter in task.subjects]
+    for name in task.optional_bases - given:
+        base = base_of(registry, subjects[0].value) if subjects else None
+        if base is not None:
+            yield name, artifact(base, registry, folder / name)
 
 
 def base_of(registry: Registry, reference: str) -> StoredContent | None:

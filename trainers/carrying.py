@@ -7,10 +7,10 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from registry.crashpoints import reached
 from registry.errors import DatabaseUnavailable, PodiumError, StaleAuthority
@@ -40,6 +40,7 @@ class Circumstances:
     grace: float  # seconds that a task has to end by itself
     report: Callable[[str], None]
     stopped_for: Cause  # why an attempt ends when the worker is stopped
+    environment: Callable[[], Mapping[str, Any]]  # versions and hardware that it runs with
     give_up: Callable[[], bool]  # whether to wait no longer for a database that does not answer
 
 
@@ -118,6 +119,7 @@ class Carried:
 
     async def _run_processes(self, folder: Path) -> Ended:
         folder.mkdir()
+        await self._note()
         self._execution = await self._around.executor.start(
             _command(self.claim, folder),
             folder=folder,
@@ -130,6 +132,15 @@ class Carried:
         ended = await self._execution.wait()
         reached("run.ended")
         return ended
+
+    async def _note(self) -> None:
+        """Record what it runs with; not worth waiting for a database that does not answer."""
+        with contextlib.suppress(DatabaseUnavailable):
+            await asyncio.to_thread(
+                lambda: self._registry.runs.note(
+                    self.claim.run.id, self.claim.attempt, self._around.environment()
+                )
+            )
 
     # What it prints
 
@@ -192,7 +203,7 @@ def _command(claim: Claim, folder: Path) -> list[str]:
     lease = claim.lease
     return [
         *(sys.executable, "-P", "-m", "trainers.child"),
-        *(claim.run.id, str(claim.attempt), lease.name, str(lease.epoch), str(folder)),
+        *(claim.run.id, lease.name, str(lease.epoch), str(folder)),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The program in which a task runs: ``python -P -m trainers.child RUN ATTEMPT LEASE EPOCH FOLDER``.
+"""The program in which a task runs: ``python -P -m trainers.child RUN LEASE EPOCH FOLDER``.
 
 It is started by a worker's executor, writes under the run's lease, and leaves its outcome in the folder.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from registry import connect
 from registry.crashpoints import reached
 from registry.protocol import Registry
-from registry.runs import Cause, Run
+from registry.runs import Run
 from registry.values import Authority, Origin
 from trainers.binding import Outcome, bind, store_result
 from trainers.locating import load_task
@@ -24,26 +23,23 @@ from trainers.tasks import Task
 
 
 def main() -> int:
-    run_id, attempt, lease, epoch, folder = sys.argv[1:]
+    run_id, lease, epoch, folder = sys.argv[1:]
     registry = connect()
     run = registry.runs.get(run_id)
     origin = Origin(f"run:{run.id}", Authority(lease, int(epoch)), run.causation, run.correlation)
-    try:
-        outcome = carry_out(registry.acting(origin), run, int(attempt), Path(folder))
+    try:  # whatever a task raises, exit() among it, is how its run ended
+        outcome = carry_out(registry.acting(origin), run, Path(folder))
     except BaseException as error:
-        cause, described = describe(error, str)
+        cause, described = describe(error)
         print(described.traceback, file=sys.stderr, flush=True)
-        if isinstance(error, SystemExit) and error.code in (0, None):
-            cause = Cause.ERROR  # a task that calls exit() has returned nothing
         write_failure(Path(folder), cause, described)
         return 1
     write_outcome(Path(folder), outcome)
     return 0
 
 
-def carry_out(registry: Registry, run: Run, attempt: int, folder: Path) -> Outcome:
+def carry_out(registry: Registry, run: Run, folder: Path) -> Outcome:
     """Run the task of ``run`` in ``folder``, and store what it returns."""
-    registry.runs.note(run.id, attempt, _environment())
     code = folder / "code"
     if run.code is not None:
         registry.catalog.materialise(run.code, code)
@@ -72,11 +68,6 @@ def _log_step(step: int, logged: Mapping[str, float]) -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _environment() -> dict[str, Any]:
-    """Versions and hardware of this process."""
-    return {"python": sys.version.split()[0], "platform": sys.platform, "at": time.time()}
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from registry.errors import InvalidInput
+from registry.apps.loading import load_file
 from trainers.catalogue import recipe
 from trainers.errors import TaskNotFound
 from trainers.tasks import Task
@@ -21,43 +19,31 @@ def split(name: str) -> tuple[str, str] | None:
 
 
 def load_task(name: str, root: Path | None = None) -> Task[..., Any]:
-    """The task of that name; files are looked for below ``root``.
+    """The task of that name; ``root`` is the folder of code that a file is in.
 
     Raises:
-        TaskNotFound: no such recipe, file, or task.
+        TaskNotFound: no such recipe or task.
+        InvalidApp: there is no such file, or it cannot be imported.
     """
     located = split(name)
     if located is None:
         return recipe(name)
-    file, attribute = located
-    module = _import(Path(root or ".") / file, Path(root or "."))
-    found = getattr(module, attribute, None)
-    if not isinstance(found, Task):
-        tasks = ", ".join(n for n, v in vars(module).items() if isinstance(v, Task)) or "none"
-        raise TaskNotFound(
-            f"{file} has no task '{attribute[:80]}'.",
-            remedy=f"Decorate the function with @env.task. Tasks there: {tasks}.",
-        )
-    return found
+    file, task = located
+    loaded = load_file((root or Path()) / file, root=root)
+    return task_in(loaded.module, file, task)
 
 
-def _import(file: Path, root: Path) -> ModuleType:
-    """Import a user's file, with the modules beside it."""
-    if not file.is_file():
-        raise TaskNotFound(f"There is no file {file}.", remedy="Check the path before the colon.")
-    # Ours are imported already, so a user's folder named 'registry' or 'trainers' cannot take their place.
-    for folder in {str(root.resolve()), str(file.resolve().parent)} - set(sys.path):
-        sys.path.append(folder)
-    name = f"podium_user_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[name]
-        raise InvalidInput(
-            f"{file} cannot be imported: {type(error).__name__}: {error}.", remedy="Correct the file."
-        ) from error
-    return module
+def task_in(module: ModuleType, file: str, name: str) -> Task[..., Any]:
+    """The task of a user's module that has that name, as a variable or as a task.
+
+    Raises:
+        TaskNotFound: there is none.
+    """
+    tasks = {variable: value for variable, value in vars(module).items() if isinstance(value, Task)}
+    for found in (tasks.get(name), *(task for task in tasks.values() if task.name == name)):
+        if found is not None:
+            return found
+    raise TaskNotFound(
+        f"{file} has no task '{name[:80]}'.",
+        remedy=f"Tasks there are: {', '.join(sorted(tasks)) or 'none; decorate a function with @env.task'}.",
+    )

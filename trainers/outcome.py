@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from registry.capture import scrub
 from registry.errors import InvalidInput, PodiumError
 from registry.runs import Cause, NewOutput, RunError
 from registry.values import Parent, Role
 from trainers.binding import Outcome
 
 _FILE = "outcome.json"
+_OURS = {str(Path(__file__).with_name(name)) for name in ("child.py", "tasks.py")}
 
 
 def write_outcome(folder: Path, outcome: Outcome) -> None:
@@ -64,12 +65,14 @@ def read_outcome(folder: Path) -> Outcome | tuple[Cause, RunError] | None:
     return Outcome(outputs, said["result"])
 
 
-def describe(error: BaseException, scrub: Callable[[str], str]) -> tuple[Cause, RunError]:
-    """An exception as the journal keeps it, with what must stay secret taken out."""
+def describe(error: BaseException) -> tuple[Cause, RunError]:
+    """An exception as the journal keeps it, without secrets and without podium's own frames."""
     cause = Cause.INVALID if isinstance(error, InvalidInput) else Cause.ERROR
+    told = traceback.TracebackException.from_exception(error)
+    told.stack = traceback.StackSummary.from_list([f for f in told.stack if f.filename not in _OURS])
     return cause, RunError(
         type=type(error).__name__,
         message=scrub(str(error))[:10_000],
-        traceback=scrub("".join(traceback.format_exception(error)))[-50_000:],
+        traceback=scrub("".join(told.format()))[-50_000:],
         remedy=error.remedy if isinstance(error, PodiumError) else "",
     )

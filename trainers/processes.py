@@ -39,6 +39,6 @@ def is_dead(identity: str) -> bool:
     try:
         process = psutil.Process(pid)
         # Start times are computed from the boot time, which moves by a little when the clock is set.
-        return abs(process.create_time() - started) > 2 or process.status() == psutil.STATUS_ZOMBIE
+        return bool(abs(process.create_time() - started) > 2 or process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True

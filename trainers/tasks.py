@@ -65,6 +65,16 @@ class Task(Generic[P, R]):
         return PROVIDED & inspect.signature(self.function).parameters.keys()
 
     @property
+    def subjects(self) -> frozenset[str]:
+        """Parameters that are judged."""
+        return frozenset(p.name for p in self.parameters.values() if p.role is Role.SUBJECT)
+
+    @property
+    def optional_bases(self) -> frozenset[str]:
+        """Parameters for a base model that need not be given."""
+        return frozenset(p.name for p in self.parameters.values() if p.role is Role.BASE and not p.required)
+
+    @property
     def results(self) -> tuple[type[Artifact], ...]:
         """The artifacts that it says it returns."""
         return result_classes(self.function)
@@ -147,7 +157,7 @@ class TaskEnvironment:
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
-        function: Callable[P, R] | None = None,
+        function: Any = None,
         /,
         *,
         name: str = "",
@@ -155,7 +165,7 @@ class TaskEnvironment:
         retries: int = 0,
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
-    ) -> Task[P, R] | Callable[[Callable[P, R]], Task[P, R]]:
+    ) -> Any:
         """Make a function a task of this environment.
 
         ``retries`` is how many attempts more there are after one that failed; attempts that a worker lost are

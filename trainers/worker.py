@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from registry.capture import describe_environment
 from registry.crashpoints import reached
 from registry.errors import DatabaseUnavailable, PodiumError
 from registry.protocol import Registry
@@ -27,6 +29,7 @@ from registry.values import Lease
 from trainers.carrying import Carried, Circumstances
 from trainers.execution import Executor, ProcessExecutor
 from trainers.guard import boot_clock
+from trainers.machine import describe
 from trainers.patience import patiently
 from trainers.processes import identify, is_dead
 from trainers.reaping import Reaper
@@ -92,6 +95,7 @@ class _Worker:
             grace=grace,
             report=report,
             stopped_for=Cause.PREEMPTED if only is None else Cause.STOPPED,
+            environment=cache(describe_environment),
             give_up=self._waited_enough,
         )
         # Beats have a thread of their own: nothing that takes long elsewhere may hold them up.
@@ -225,12 +229,6 @@ class _Worker:
 
     async def _patiently(self, act: Callable[[], T]) -> T:
         return await patiently(act, give_up=lambda: self._stopping)
-
-
-def describe(resources: Resources) -> str:
-    """As in ``2 cpu, 24 GiB, L4:1``."""
-    parts = [f"{resources.cpu:g} cpu", f"{int(resources.memory) / 2**30:.0f} GiB", str(resources.gpu)]
-    return ", ".join(part for part in parts if part)
 
 
 def _remove_left_folders(work: Path) -> None:

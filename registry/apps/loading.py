@@ -53,10 +53,11 @@ class LoadedFile:
         return [AppObject(self.app, d.deployable, d.name, d.to_json()) for d in self.deployables]
 
 
-def load_file(path: Path) -> LoadedFile:
+def load_file(path: Path, *, root: Path | None = None) -> LoadedFile:
     """Import a user's Python file.
 
-    The rooms are imported first, so that a module of the user's cannot take their place.
+    ``root`` is its project's folder, found from the file unless given. The rooms are imported first, so that a
+    module of the user's cannot take their place.
 
     Raises:
         InvalidApp: there is no such file, it raises, or its folder has modules with the names of podium's own.
@@ -64,7 +65,7 @@ def load_file(path: Path) -> LoadedFile:
     path = path.absolute()
     if not path.is_file() or path.suffix != ".py":
         raise InvalidApp(f"There is no Python file {path}.", remedy="Give the path of a .py file.")
-    root = project_root(path)
+    root = root.absolute() if root is not None else project_root(path)
     folders = search_path(path, root)
     for folder in folders:
         _refuse_shadowing(folder)

@@ -24,6 +24,7 @@ from registry.runs import (
     RunState,
     after_attempt,
     lease_name,
+    pool_after,
 )
 from registry.store import leases, publishing, run_rows
 from registry.store.session import Session, to_json
@@ -49,14 +50,14 @@ _BEGIN_ATTEMPT = sql("""
     INSERT INTO attempt (run, number, worker, epoch, started_at, environment)
     VALUES (:run, :number, :worker, :epoch, :now, '{}')
 """)
-_STATE = sql("SELECT state, attempts, retries FROM run WHERE id = :run {lock}")
+_STATE = sql("SELECT state, attempts, retries, pool FROM run WHERE id = :run {lock}")
 _EARLIER = sql("SELECT cause FROM attempt WHERE run = :run AND number < :number AND cause IS NOT NULL")
 _END_ATTEMPT = sql("""
     UPDATE attempt SET ended_at = :now, outcome = :outcome, cause = :cause, error = :error
     WHERE run = :run AND number = :number AND outcome IS NULL
 """)
 _MOVE = sql("""
-    UPDATE run SET state = :state, ended_at = :ended, not_before = :not_before, error = :error,
+    UPDATE run SET state = :state, pool = :pool, ended_at = :ended, not_before = :not_before, error = :error,
                    result = :result
     WHERE id = :run AND state = 'running'
 """)
@@ -90,7 +91,7 @@ def claim(
         waiting = list(_waiting(session, reader, pool, only, total, limit))
     if not waiting:
         return []
-    demands = [Resources.from_dict(json.loads(row[2])) for row in waiting]
+    demands = [Resources.from_json(json.loads(row[2])) for row in waiting]
     chosen = [waiting[index][1] for index in choose(demands, free, total)][:limit]
     if not chosen:
         return []
@@ -116,7 +117,7 @@ def _waiting(
             limit=_PAGE,
         )
         for row in page:
-            if not total.lacking(Resources.from_dict(json.loads(row[2]))):
+            if not total.lacking(Resources.from_json(json.loads(row[2]))):
                 yield row
                 wanted -= 1
         if len(page) < _PAGE or wanted <= 0:
@@ -153,7 +154,7 @@ def finish(
             value, ref = _store_output(session, transaction, run, output, files)
             transaction.execute(_ADD_OUTPUT, run=run_id, name=output.name, value=value, ref=ref)
         _end_attempt(session, transaction, run_id, number, RunState.SUCCEEDED, None, None)
-        _move(session, transaction, run_id, RunState.SUCCEEDED, result=result)
+        _move(session, transaction, run_id, RunState.SUCCEEDED, pool=run.pool, result=result)
         transaction.execute(_FREE, name=lease_name(run_id))
         finished = run_rows.load(transaction, run_id)
         emit(session, transaction, EventType.RUN_SUCCEEDED, finished)
@@ -178,7 +179,7 @@ def _store_output(
 
 def _running(transaction: Transaction, run_id: str) -> int:
     """The number of the attempt that runs."""
-    state, attempts, _ = transaction.one(_STATE, run=run_id)
+    state, attempts, *_ = transaction.one(_STATE, run=run_id)
     if state != RunState.RUNNING:
         raise StaleAuthority(
             f"Run {run_id} does not run any more: it is {state}.", remedy="Nothing was written."
@@ -196,7 +197,7 @@ def end_in(
     transaction: Transaction, session: Session, run_id: str, cause: Cause, error: RunError | None
 ) -> Run:
     """`end` as part of a larger transaction. A run that has ended stays as it is; its lease is freed."""
-    state, number, retries = transaction.one(_STATE, run=run_id)
+    state, number, retries, pool = transaction.one(_STATE, run=run_id)
     transaction.execute(_FREE, name=lease_name(run_id))
     if state != RunState.RUNNING:
         return run_rows.load(transaction, run_id)
@@ -204,7 +205,8 @@ def end_in(
     following = after_attempt(retries, earlier, cause)
     outcome = RunState.FAILED if cause in SPENDS_RETRY else _OUTCOMES.get(following.state, following.state)
     _end_attempt(session, transaction, run_id, number, outcome, cause, error)
-    _move(session, transaction, run_id, following.state, delay=following.delay, error=error)
+    pool = pool_after(pool, cause)
+    _move(session, transaction, run_id, following.state, pool=pool, delay=following.delay, error=error)
     ended = run_rows.load(transaction, run_id)
     emit(session, transaction, _EVENTS[following.state], ended, cause)
     return ended
@@ -236,6 +238,7 @@ def _move(
     run_id: str,
     state: RunState,
     *,
+    pool: str,
     delay: float = 0.0,
     error: RunError | None = None,
     result: Any = None,
@@ -244,6 +247,7 @@ def _move(
     transaction.execute(
         _MOVE,
         run=run_id,
+        pool=pool,
         state=state.value,
         ended=None if state is RunState.QUEUED else now,
         not_before=now + timedelta(seconds=delay) if delay else None,

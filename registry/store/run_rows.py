@@ -64,7 +64,7 @@ def run(reader: Transaction, row: Row) -> Run:
             **named,
             "state": RunState(named["state"]),
             "arguments": json.loads(named["arguments"]),
-            "resources": Resources.from_dict(json.loads(named["resources"])),
+            "resources": Resources.from_json(json.loads(named["resources"])),
             "captured": json.loads(named["captured"]),
             "result": _json(named["result"]),
             "error": error(named["error"]),

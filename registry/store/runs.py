@@ -24,6 +24,7 @@ from registry.runs import (
     RunRequest,
     RunState,
     lease_name,
+    pool_after,
 )
 from registry.store import run_attempts, run_rows, values
 from registry.store.files import FileStore
@@ -62,7 +63,8 @@ _PARTS = sql("""
     ORDER BY sequence LIMIT :limit
 """)
 _RECOVER = sql("""
-    UPDATE run SET state = 'queued', ended_at = NULL, not_before = NULL WHERE id = :run AND state = :state
+    UPDATE run SET state = 'queued', ended_at = NULL, not_before = NULL, pool = :pool
+    WHERE id = :run AND state = :state
 """)
 _CANCEL_QUEUED = sql("""
     UPDATE run SET state = 'cancelled', ended_at = :now WHERE id = :run AND state IN ('queued', 'interrupted')
@@ -117,7 +119,7 @@ class StoredRuns:
                 task=request.task,
                 arguments=to_json(dict(request.arguments)),
                 code=bundle,
-                resources=to_json(request.resources.to_dict()),
+                resources=to_json(request.resources.to_json()),
                 pool=request.pool,
                 publish=request.publish,
                 retries=request.retries,
@@ -205,8 +207,9 @@ class StoredRuns:
     def recover(self, run: str) -> Run:
         with self._session.writing() as transaction:
             run_id = self._full_id(transaction, run)
+            pool = pool_after(run_rows.load(transaction, run_id).pool, Cause.STOPPED)
             for state in (RunState.INTERRUPTED, RunState.FAILED):
-                if transaction.execute(_RECOVER, run=run_id, state=state.value):
+                if transaction.execute(_RECOVER, run=run_id, state=state.value, pool=pool):
                     recovered = run_rows.load(transaction, run_id)
                     run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, recovered)
                     return recovered

@@ -40,7 +40,7 @@ class StoredWorkers:
                 _REGISTER,
                 id=worker.id,
                 pool=worker.pool,
-                capacity=to_json(worker.capacity.to_dict()),
+                capacity=to_json(worker.capacity.to_json()),
                 host=worker.host,
                 process=worker.process,
                 started_at=worker.started_at,
@@ -62,7 +62,7 @@ class StoredWorkers:
             Worker(
                 id,
                 pool_name,
-                Resources.from_dict(json.loads(capacity)),
+                Resources.from_json(json.loads(capacity)),
                 host,
                 process,
                 to_time(started),

@@ -1,0 +1,1 @@
+"""The room's commands: `podium run`, `evaluate`, `runs` and `worker`."""

@@ -1,0 +1,57 @@
+"""Runs as they are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from registry.protocol import Registry
+from registry.runs import Attempt, Run
+
+
+def run_data(registry: Registry, run: Run) -> dict[str, Any]:
+    """A run as JSON. ``result`` is the reference or value of what it returned, or the plain value itself."""
+    outputs = {o.name: o.ref or o.value for o in run.outputs}
+    return {
+        "run": run.id,
+        "task": run.task,
+        "state": run.state.value,
+        "result": outputs.get("result", outputs or run.result),
+        "outputs": outputs,
+        "arguments": dict(run.arguments),
+        "inputs": {each.parameter: each.ref or each.value for each in run.inputs},
+        "attempts": run.attempts,
+        "pool": run.pool,
+        "actor": run.actor,
+        "queued_at": run.queued_at.isoformat(),
+        "started_at": run.started_at.isoformat() if run.started_at else None,
+        "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+        "error": asdict(run.error) if run.error else None,
+    }
+
+
+def run_details(run: Run, attempts: Sequence[Attempt]) -> dict[str, Any]:
+    """What `podium runs show --json` adds."""
+    return {
+        "code": run.code,
+        "resources": run.resources.to_json(),
+        "publish": run.publish,
+        "retries": run.retries,
+        "captured": dict(run.captured),
+        "attempt_list": [attempt_data(attempt) for attempt in attempts],
+    }
+
+
+def attempt_data(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "number": attempt.number,
+        "worker": attempt.worker,
+        "epoch": attempt.epoch,
+        "started_at": attempt.started_at.isoformat(),
+        "ended_at": attempt.ended_at.isoformat() if attempt.ended_at else None,
+        "outcome": attempt.outcome.value if attempt.outcome else None,
+        "cause": attempt.cause.value if attempt.cause else None,
+        "error": asdict(attempt.error) if attempt.error else None,
+        "environment": dict(attempt.environment),
+    }
