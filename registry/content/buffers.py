@@ -11,7 +11,7 @@ from registry.content.chunking import LARGEST
 class BufferPool:
     """A fixed number of buffers of ``size`` bytes, made when they are first taken.
 
-    Making one fills it with zeros, which takes 20 ms for the largest chunk: a transfer of small files says so.
+    Making one fills it with zeros, 20 ms for the largest chunk: so a transfer of small files asks for less.
     """
 
     def __init__(self, count: int, size: int = LARGEST) -> None:

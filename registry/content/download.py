@@ -86,8 +86,9 @@ class _Download:
     def run(self, manifest: Manifest) -> None:
         workers = workers_for(local=self._source.store.is_local)
         at_once = max(1, min(_MOST_FILES_AT_ONCE, os.cpu_count() or 1, len(manifest.files)))
+        largest = max((chunk.size for chunk in manifest.chunks().values()), default=0)
         # One buffer more for each file, for what is being hashed while the workers are busy.
-        self._buffers = BufferPool(workers + at_once)
+        self._buffers = BufferPool(workers + at_once, largest)
         self._progress.start(manifest.size)
         with ThreadPoolExecutor(workers) as self._workers, ThreadPoolExecutor(at_once) as pool:
             files = [pool.submit(self._write_file, entry) for entry in manifest.files]

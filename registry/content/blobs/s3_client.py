@@ -13,12 +13,14 @@ _CONNECTIONS = 32
 
 def connect() -> Any:
     """A client with endpoint, region and credentials from where boto3 takes them; nothing is asked yet."""
-    client = boto3.client("s3", config=_config("auto"))
+    # A session of our own: boto3's default one keeps the first credentials it saw, and is not thread-safe.
+    session = boto3.session.Session()
+    client = session.client("s3", config=_config("auto"))
     if _is_amazon(client.meta.endpoint_url):
         return client
     # Other servers rarely have a DNS name for each bucket.
     client.close()
-    return boto3.client("s3", config=_config("path"))
+    return session.client("s3", config=_config("path"))
 
 
 def _is_amazon(endpoint: str) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
-    HTTPClientError,
     IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
@@ -61,16 +59,12 @@ def translated(url: str) -> Iterator[None]:
         raise _of_answer(url, error) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise _denied(url, str(error)) from error
-    except HTTPClientError as error:
-        raise StoreUnavailable(f"the store {url} cannot be reached: {error}", remedy=_REACH) from error
-    except (HTTPError, OSError) as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise StoreFull(f"this disk has no room left ({error})", remedy="Make room.") from error
+    except _BREAKS as error:
         raise StoreUnavailable(
             f"the connection to the store {url} broke: {error}", remedy="Try again: what was sent is kept."
         ) from error
-    except BotoCoreError as error:
-        raise StoreUnavailable(f"the store {url} cannot be used: {error}", remedy=_REACH) from error
+    except (BotoCoreError, OSError) as error:
+        raise StoreUnavailable(f"the store {url} cannot be reached: {error}", remedy=_REACH) from error
 
 
 def _of_answer(url: str, error: ClientError) -> Exception:
