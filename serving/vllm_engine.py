@@ -115,7 +115,7 @@ def _require_installed(settings: VLLM) -> None:
     if settings.python is None and importlib.util.find_spec(root) is None:
         raise EngineUnavailable(
             f"{root} is not installed in this environment.",
-            remedy="Install podium[serve] (GPU) or podium[serve-cpu], or give VLLM(python=...) one that has it.",
+            remedy="Install podium[serve] or podium[serve-cpu], or name an interpreter in VLLM(python=...).",
         )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from registry.content.safetensors import read_header
 from registry.deployments import Rollout
 from registry.store.stored import StoredRegistry
 from registry.values import Origin, Parent, Role, Version
@@ -16,7 +19,7 @@ from serving.fake_engine import FakeEngine
 from serving.leadership import ACTOR
 from serving.staging import StoreStaging
 from serving.state import Plan
-from tests.common.content import Spec, safetensors_bytes
+from tests.common.content import Spec, safetensors_bytes, with_header
 from tests.common.outbox import open_registry
 
 WIDTH = 16
@@ -67,6 +70,36 @@ def write_lora(
     for name, text in {"fake.json": json.dumps(fake) if fake else "", **(files or {})}.items():
         if text:
             (folder / name).write_text(text)
+    return folder
+
+
+def write_float_lora(folder: Path, base: Path, seed: int, *, rank: int = 8, scale: float = 1.0) -> Path:
+    """An adapter with real numbers for any Llama: strong enough that its greedy answers are its own."""
+    folder.mkdir(parents=True)
+    modules = ("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")
+    settings = {
+        "peft_type": "LORA",
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "target_modules": [module.rpartition(".")[2] for module in modules],
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    draw = random.Random(seed)
+    header: dict[str, Any] = {}
+    body = bytearray()
+    for name, tensor in read_header(base / "model.safetensors").tensors.items():
+        if name.removesuffix(".weight").endswith(modules):
+            out, into = tensor.shape
+            for part, shape in (("A", (rank, into)), ("B", (out, rank))):
+                numbers = array("f", (draw.gauss(0, scale / rank) for _ in range(shape[0] * shape[1])))
+                entry = {
+                    "dtype": "F32",
+                    "shape": list(shape),
+                    "data_offsets": [len(body), len(body) + 4 * len(numbers)],
+                }
+                header[f"base_model.model.{name.removesuffix('.weight')}.lora_{part}.weight"] = entry
+                body += numbers.tobytes()
+    (folder / "adapter_model.safetensors").write_bytes(with_header(json.dumps(header), bytes(body)))
     return folder
 
 
