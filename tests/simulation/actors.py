@@ -1,0 +1,121 @@
+"""What runs in the processes of a world."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import cast
+
+from registry.errors import DatabaseUnavailable, PodiumError, StaleAuthority
+from registry.values import Lease, Promotion
+from tests.simulation.beginning import ARTIFACTS, VERSIONS
+from tests.simulation.blobs import SharedStore
+from tests.simulation.broker import SharedBus
+from tests.simulation.oracle import Acknowledged
+from tests.simulation.process import Process
+from tests.simulation.storage import SharedRegistry
+from triggers.calls import Threads
+from triggers.leadership import Leadership
+from triggers.relay import LEASE, Relay
+
+Main = Callable[[Process], Awaitable[None]]
+
+ALIASES = ("candidate", "production")
+
+
+def registry_of(process: Process, actor: str | None = None) -> SharedRegistry:
+    return SharedRegistry.of(process, SharedStore(process), actor or f"user:{process.name}")
+
+
+def writer(acknowledged: Acknowledged, moves: int) -> Main:
+    """Promotes, rolls back and releases, ``moves`` times in all its lives, and remembers what it was told."""
+    left = [moves]
+
+    async def main(process: Process) -> None:
+        registry = registry_of(process)
+        while left[0] > 0:
+            left[0] -= 1  # before the attempt: one that dies in it is not made again
+            await _move(process, registry, acknowledged)
+
+    return main
+
+
+async def _move(process: Process, registry: SharedRegistry, acknowledged: Acknowledged) -> None:
+    random = process.world.random
+    name, alias = random.choice(ARTIFACTS), random.choice(ALIASES)
+    number = random.randint(1, VERSIONS)
+    act: Callable[[], Promotion]
+    expected: int | None = None
+    match random.choices(("promote", "expect", "rollback", "release"), (4, 4, 1, 1))[0]:
+        case "promote":
+            act = lambda: registry.promotions.promote(f"{name}:v{number}", alias)  # noqa: E731
+        case "expect":
+            expected = await _generation(process, registry, name, alias)
+            if expected is None:
+                return
+            act = lambda: registry.promotions.promote(  # noqa: E731
+                f"{name}:v{number}", alias, expect_generation=expected
+            )
+        case "rollback":
+            act = lambda: registry.promotions.rollback(name, alias)  # noqa: E731
+        case _:
+            with suppress(PodiumError):
+                await process.interleaved(lambda: registry.promotions.release(name, alias))
+            return
+    try:
+        moved = await process.interleaved(act)
+    except DatabaseUnavailable:
+        return  # nobody knows what became of it
+    except PodiumError:
+        acknowledged.refused += 1
+        return
+    if moved.changed:
+        process.world.note(f"{process.name} moved {name}:{alias} to generation {moved.generation}")
+        acknowledged.moves.append(moved)
+        if expected is not None:
+            acknowledged.expected[(name, alias, moved.generation)] = expected
+
+
+async def _generation(process: Process, registry: SharedRegistry, name: str, alias: str) -> int | None:
+    """Where the alias is now; 0 for one that is not there, None when nobody says."""
+    try:
+        return (await process(lambda: registry.promotions.get(name, alias))).generation
+    except DatabaseUnavailable:
+        return None
+    except PodiumError:
+        return 0
+
+
+def relay(reports: list[str] | None = None) -> Main:
+    """Relays whenever it leads, as `triggers.relay.run_relay` does."""
+
+    async def main(process: Process) -> None:
+        registry, bus = registry_of(process, "system:up"), SharedBus(process)
+        calls = cast(Threads, process)
+        leadership = Leadership(
+            registry.leases, LEASE, term=process.world.term, calls=calls, clock=process.world.loop.time
+        )
+
+        def report(line: str, *, healthy: bool = True) -> None:
+            process.world.note(f"{process.name}: {line}")
+            if reports is not None and not healthy:
+                reports.append(line)
+
+        async def work(lease: Lease) -> None:
+            process.world.note(f"{process.name} leads, epoch {lease.epoch}")
+            with suppress(StaleAuthority):
+                await Relay(registry, bus, lease, calls=calls, report=report).run()
+
+        while True:
+            with suppress(DatabaseUnavailable):
+                await leadership.lead(asyncio.Event(), work)
+            await asyncio.sleep(0.1)
+
+    return main
+
+
+async def adopt(process: Process) -> None:
+    """A person says that the database is right and the stream is not."""
+    registry = registry_of(process)
+    await process(registry.events.begin_incarnation)

@@ -1,0 +1,154 @@
+"""Simulated processes: they are killed, paused and slow, each with all that runs in it.
+
+A process that was killed does nothing more: whatever still unwinds in it (``finally`` blocks, cancelled tasks)
+meets `Killed` at the next thing it asks of the world, as nothing of a killed process reaches the outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+T = TypeVar("T")
+
+#: The process that the code running now belongs to. Tasks take it over from those that make them.
+current: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class Killed(BaseException):
+    """Ends the work of a process at the line where it is."""
+
+
+class Process:
+    """One process of a world, from its start to its end."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.alive = True
+        self.death: asyncio.Future[None] = world.loop.create_future()
+        self.tasks: set[asyncio.Task[object]] = set()
+        self.idle = 0.0  # seconds for which the last call would have waited for news
+        self._paused_until = 0.0
+        self._strand: _Strand | None = None
+
+    def check(self) -> None:
+        """Raise `Killed` in what is left of a dead process."""
+        if not self.alive:
+            raise Killed(self.name)
+
+    def kill(self) -> None:
+        """End it, as SIGKILL would."""
+        if self.alive:
+            self.alive = False
+            self.world.note(f"{self.name} killed")
+            if not self.death.done():
+                self.death.set_result(None)
+
+    def pause(self, seconds: float) -> None:
+        """Stop it for a while, as SIGSTOP or a stalled machine would."""
+        self._paused_until = max(self._paused_until, self.world.now + seconds)
+
+    async def step(self) -> None:
+        """Let time pass before the next thing that this process does to the world."""
+        self.check()
+        await asyncio.sleep(self.world.delay())
+        if self.world.happens(self.world.faults.pause):
+            self.pause(self.world.random.uniform(0, 3 * self.world.term))
+        while self.alive and self._paused_until > self.world.now:
+            await asyncio.sleep(self._paused_until - self.world.now)
+        self.check()
+
+    async def __call__(self, call: Callable[[], T]) -> T:
+        """Run a blocking call of the registry (`triggers.calls.Calls`); nobody else does anything meanwhile."""
+        await self.step()
+        self.idle = 0.0
+        with self.world.inside(self):
+            result = call()
+        if self.idle:
+            await asyncio.sleep(self.idle)
+        return result
+
+    async def interleaved(self, call: Callable[[], T]) -> T:
+        """Run a blocking call; others may do something before each of its transactions."""
+        await self.step()
+        strand = _Strand(call)
+        while True:
+            with self.world.inside(self):
+                self._strand = strand
+                done = strand.resume()
+                self._strand = None
+            if done:
+                return strand.result()
+            try:
+                await self.step()
+            except BaseException as error:
+                strand.end(error)
+                raise
+
+    def between_transactions(self) -> None:
+        """A place where another process may come first, if this one is `interleaved`."""
+        self.check()
+        if self._strand is not None and self._strand.is_current:
+            self._strand.suspend()
+
+
+class _Strand:
+    """A blocking call in a thread that runs only while the loop's thread waits for it."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._go = threading.Semaphore(0)
+        self._stopped = threading.Semaphore(0)
+        self._done = False
+        self._value: object = None
+        self._error: BaseException | None = None
+        self._end_with: BaseException | None = None
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def resume(self) -> bool:
+        """Let it go on to its next stop; whether it has come to its end."""
+        self._go.release()
+        self._stopped.acquire()
+        if self._done:
+            self._thread.join()
+        return self._done
+
+    def suspend(self) -> None:
+        self._stopped.release()
+        self._go.acquire()
+        if self._end_with is not None:
+            raise self._end_with
+
+    def end(self, error: BaseException) -> None:
+        """Let it unwind from where it is."""
+        self._end_with = error if isinstance(error, Killed) else Killed(str(error))
+        while not self.resume():
+            pass
+
+    def result(self) -> object:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def _run(self) -> None:
+        self._go.acquire()
+        try:
+            if self._end_with is None:
+                self._value = self._call()
+        except BaseException as error:
+            self._error = error
+        self._done = True
+        self._stopped.release()
