@@ -1,6 +1,4 @@
-"""What made a run: its code, where that came from, and the environment that it ran in. No secrets in any of
-it.
-"""
+"""What made a run: its code, where that came from, the environment it ran in. No secrets in any of it."""
 
 from registry.capture.bundle import Bundle, make_bundle
 from registry.capture.environment import describe_environment

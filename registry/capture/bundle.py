@@ -51,6 +51,7 @@ def make_bundle(file: Path, destination: Path, *, root: Path | None = None) -> B
     _check_size(kept)
     for path, source in kept.items():
         _check_no_secret(path, source)
+    for path, source in kept.items():
         target = destination / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

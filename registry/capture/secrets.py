@@ -48,7 +48,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _NAME = r"(?P<key>[A-Za-z_][A-Za-z0-9_.\-]*)"
-_VALUE = r"""(?P<value>"[^"\n]*"|'[^'\n]*'|[^\s,;)}\]]+)"""
+_VALUE = r"""(?P<value>\[removed\]|"[^"\n]*"|'[^'\n]*'|[^\s,;)}\]]+)"""
 #: ``name = value``, ``"name": "value"``, ``name: type = value``, in text of any sort.
 _ASSIGNMENT = re.compile(rf"""(?P<name>{_NAME}["']?\s*(?::\s*[\w.\[\] |]+?\s*=|==?|:=?)\s*){_VALUE}""")
 #: ``--name value`` on a command line.

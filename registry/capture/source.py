@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def without_secret_files(diff: str) -> str:
 
 def _file_parts(diff: str) -> Iterator[str]:
     starts = [match.start() for match in re.finditer(r"^diff --git ", diff, re.MULTILINE)]
-    for start, end in zip(starts, [*starts[1:], len(diff)], strict=True):
+    for start, end in pairwise([*starts, len(diff)]):
         yield diff[start:end]
 
 
