@@ -148,6 +148,7 @@ class TaskEnvironment:
     @overload
     def task(
         self,
+        /,
         *,
         name: str = "",
         resources: Resources | None = None,

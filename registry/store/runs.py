@@ -201,6 +201,11 @@ class StoredRuns:
                     self._session, transaction, EventType.RUN_CANCELLED, cancelled, Cause.CANCELLED
                 )
                 return cancelled
+            there = run_rows.load(transaction, run_id)
+            if there.state is RunState.CANCELLED:
+                return there
+            if there.state is not RunState.RUNNING:
+                raise RunRefused(f"Run {run_id} has {there.state} already.", remedy="Nothing was changed.")
             run_attempts.fence(transaction, lease_name(run_id), self._session.origin.actor)
             return run_attempts.end_in(transaction, self._session, run_id, Cause.CANCELLED, None)
 
