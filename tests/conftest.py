@@ -133,8 +133,8 @@ def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def _postgres_template(postgres_server: PostgresServer) -> str:
-    return registries.postgres_template(postgres_server)
+def _migrated_postgres_url(postgres_server: PostgresServer) -> str:
+    return registries.migrated_postgres(postgres_server)
 
 
 @pytest.fixture(scope="session")
@@ -153,19 +153,17 @@ def sqlite_place(tmp_path: Path, _sqlite_template: Path) -> Iterator[Place]:
 @pytest.fixture
 def server_place(
     tmp_path: Path,
-    postgres_server: PostgresServer,
-    _postgres_template: str,
+    _migrated_postgres_url: str,
     _shared_bucket: Bucket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Place]:
     """Where a registry over PostgreSQL and S3 lies. This process's environment reaches the S3 server."""
-    url = postgres_server.database(_postgres_template)
-    place = registries.server_place(tmp_path / "home", url, _shared_bucket)
+    registries.empty_postgres(_migrated_postgres_url)
+    place = registries.server_place(tmp_path / "home", _migrated_postgres_url, _shared_bucket)
     for name, value in place.variables.items():
         monkeypatch.setenv(name, value)
     yield place
     place.close()
-    postgres_server.drop(url)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("servers", marks=pytest.mark.integration)])

@@ -1,7 +1,8 @@
 """Registries for tests, over SQLite with a folder and over PostgreSQL with S3, and what to fill them with.
 
-A `Place` is where a registry lies; it can be opened any number of times, as several processes would. Its
-database is copied from one that was migrated once, because a migration takes longer than most tests.
+A `Place` is where a registry lies; it can be opened any number of times, as several processes would. A
+database is migrated once a test run and then copied (SQLite) or emptied (PostgreSQL) for each test, because a
+migration takes longer than most tests.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import SecretStr
 from registry.database.engine import Database
 from registry.database.schema import prepare
 from registry.database.statements import sql
+from registry.database.tables import metadata
 from registry.protocol import Registry
 from registry.resources import Resources
 from registry.runs import Claim, RunRequest
@@ -31,6 +33,10 @@ from tests.common.postgres import PostgresServer
 from tests.common.services import Bucket
 
 _FORGET_IDENTITY = sql("DELETE FROM podium")
+_END_CONNECTIONS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,24 @@ def sqlite_template(folder: Path) -> Path:
     return path
 
 
-def postgres_template(server: PostgresServer) -> str:
-    """The name of a migrated database without an identity."""
+def migrated_postgres(server: PostgresServer) -> str:
+    """The address of a migrated database without an identity. `empty_postgres` makes it so again."""
     url = server.database()
     _blank(Database(url))
-    return url.rpartition("/")[2]
+    return url
+
+
+def empty_postgres(url: str) -> None:
+    """Take everything out of a database, and end what is still connected to it.
+
+    A fifth of the time that making another database takes.
+    """
+    import psycopg
+
+    tables = ", ".join(f'"{name}"' for name in metadata.tables)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(_END_CONNECTIONS)
+        connection.execute(f"TRUNCATE {tables} RESTART IDENTITY CASCADE".encode())
 
 
 def sqlite_place(home: Path, template: Path) -> Place:
