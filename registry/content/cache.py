@@ -32,10 +32,12 @@ _LEFTOVER_AFTER = 3600  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class _Cached:
+class Cached:
+    """A file in the cache's folder."""
+
     path: Path
-    size: int
-    used: float
+    size: int  # bytes
+    used: float  # seconds since the epoch
 
 
 class ChunkCache:
@@ -122,18 +124,18 @@ class ChunkCache:
             for cached in to_remove(list(self._list()), self._limit, time.time()):
                 cached.path.unlink(missing_ok=True)
 
-    def _list(self) -> Iterator[_Cached]:
+    def _list(self) -> Iterator[Cached]:
         for folder, _, names in os.walk(self._root):
             for path in (Path(folder, name) for name in names if name != "lock"):
                 with suppress(FileNotFoundError):
                     status = path.stat()
-                    yield _Cached(path, status.st_size, status.st_mtime)
+                    yield Cached(path, status.st_size, status.st_mtime)
 
     def _path(self, key: str) -> Path:
         return self._root / "chunks" / key[:2] / key
 
 
-def to_remove(cached: list[_Cached], limit: int, now: float) -> Iterator[_Cached]:
+def to_remove(cached: list[Cached], limit: int, now: float) -> Iterator[Cached]:
     """What has to go, least recently used first: nothing below the limit, above it a tenth more than needed.
 
     Files aside are other processes' chunks on their way, and leftovers of a crash after an hour.

@@ -92,9 +92,7 @@ class _Download:
         self._progress.start(manifest.size)
         with ThreadPoolExecutor(workers) as self._workers, ThreadPoolExecutor(at_once) as pool:
             files = [pool.submit(self._write_file, entry) for entry in manifest.files]
-            with self._failure.watching():  # also when the user interrupts the waiting
-                wait(files)
-        self._failure.check()
+            self._failure.wait_for(files)
 
     def _write_file(self, entry: FileEntry) -> None:
         with self._failure.watching(), _naming(entry):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from typing import Any
 
 
 class Abandoned(Exception):
@@ -26,11 +28,19 @@ class FirstFailure:
         try:
             yield
         except BaseException as error:
-            with self._lock:
-                self._cause = self._cause or error
+            self._remember(error)
             raise
 
-    def check(self) -> None:
-        """Raise what failed first, if anything did."""
+    def wait_for(self, work: Collection[Future[Any]]) -> None:
+        """Wait until all of it has ended, and raise what failed first, if anything did."""
+        try:
+            wait(work)
+        except BaseException as error:  # the user interrupts the waiting
+            self._remember(error)
+            raise
         if self._cause is not None:
             raise self._cause
+
+    def _remember(self, error: BaseException) -> None:
+        with self._lock:
+            self._cause = self._cause or error

@@ -12,7 +12,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -93,9 +93,7 @@ class _Upload:
             ThreadPoolExecutor(self._reader_count) as pool,
         ):
             files = [pool.submit(self._send_file, file) for file in self._scan.files]
-            with self._failure.watching():  # also when the user interrupts the waiting
-                wait(files)
-        self._failure.check()
+            self._failure.wait_for(files)
         for file in self._scan.files:
             _check_unchanged(file)
         manifest = Manifest(tuple(file.result() for file in files))
