@@ -229,6 +229,10 @@ def describe(step: Step) -> str:
             return f"start replica {step.replica} with {step.base.ref}"
         case Stop():
             return f"stop replica {step.replica}: {step.reason}"
+        case Unload():
+            return f"unload {step.ref} from replica {step.replica}"
+        case Drain():
+            return f"drain replica {step.replica}"
         case Apply():
             return f"apply map {step.routes.fence.generation} on replica {step.replica}"
         case _:

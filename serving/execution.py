@@ -21,7 +21,7 @@ from registry.protocol import Registry
 from registry.values import Role
 from serving.engine import Engine, Launch, Observation, Phase
 from serving.errors import AdapterRefused, ProbeFailed, StaleController
-from serving.facts import adapter_facts, base_facts
+from serving.facts import BaseFacts, adapter_facts, base_facts
 from serving.memory import Memory
 from serving.planning import attempts_key, files_key
 from serving.preflight import preflight
@@ -79,6 +79,7 @@ class Executor:
         self._engine_fingerprint = engine_fingerprint
         self._max_rank = max_rank
         self._clock = clock
+        self._base: BaseFacts | None = None
 
     async def take(self, step: Step, observed: Observed) -> bool:
         """Take one step; whether it went well.
@@ -158,6 +159,7 @@ class Executor:
                 await engine.apply(step.routes, seen.boot or "")
                 reached("rollout.applied")
             case Unload():
+                self._memory.probed.discard((seen.boot or "", step.ref))  # loaded again, it is asked again
                 await engine.unload(step.ref, observed.fence)
                 reached("rollout.unloaded")
 
@@ -180,8 +182,13 @@ class Executor:
             digest=step.version.digest,
             trained_on=self._trained_on(step.version),
         )
-        base = base_facts(self._staging.path(step.base.digest), digest=step.base.digest)
-        self._memory.checked[key] = preflight(adapter, base, max_rank=self._max_rank)
+        self._memory.checked[key] = preflight(adapter, self._base_facts(step.base), max_rank=self._max_rank)
+
+    def _base_facts(self, base: Loaded) -> BaseFacts:
+        """A base does not change, and reading its tokenizer takes longer than the rest of a rollout."""
+        if self._base is None or self._base.digest != base.digest:
+            self._base = base_facts(self._staging.path(base.digest), digest=base.digest)
+        return self._base
 
     def _trained_on(self, version: Loaded) -> str | None:
         graph = self._registry.lineage.walk(version.ref, up=True, depth=1)

@@ -97,13 +97,14 @@ def _tokenizer_digest(path: Path) -> str | None:
 
 def _template_digest(folder: Path) -> str | None:
     alone = folder / "chat_template.jinja"
+    config = folder / "tokenizer_config.json"
+    template: object = None
     if alone.is_file():
         template = alone.read_text()
-    else:
-        config = folder / "tokenizer_config.json"
-        template = _json(config).get("chat_template") if config.is_file() else None
-        if not isinstance(template, str):
-            return None
+    elif config.is_file():
+        template = _json(config).get("chat_template")
+    if not isinstance(template, str):
+        return None
     return hashlib.sha256(_GENERATION_MARKS.sub("", template).strip().encode()).hexdigest()
 
 

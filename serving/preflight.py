@@ -182,7 +182,8 @@ def _tensor_findings(adapter: AdapterFacts, base: BaseFacts, max_rank: int) -> I
         )
     if not pairs and adapter.tensors:
         yield Finding(Problem.NO_EFFECT, "It has no LoRA tensors, so it would answer as its base.")
-    unmatched, unchecked = [], []
+    unmatched: list[str] = []
+    unchecked: list[str] = []
     for module, parts in sorted(pairs.items()):
         shape = _base_shape(module, base)
         if shape is None:

@@ -48,7 +48,9 @@ class ReplicaClient:
 
     async def state(self) -> dict[str, Any]:
         """The middleware's state as JSON; raises `EngineUnavailable`."""
-        return self._checked(await self._send("GET", STATE_PATH, timeout=_OBSERVE_SECONDS)).json()
+        answered = self._checked(await self._send("GET", STATE_PATH, timeout=_OBSERVE_SECONDS))
+        state: dict[str, Any] = answered.json()
+        return state
 
     async def observe(self) -> Observation:
         """State and loaded models of a replica that answers; raises `EngineUnavailable`."""
