@@ -15,6 +15,7 @@ from registry.errors import InvalidReference
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _ALIAS = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _VERSION = re.compile(r"v([0-9]{1,9})")
+_LIKE_A_VERSION = re.compile(r"v[0-9]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHOWN = 80
 
@@ -37,9 +38,9 @@ def check_name(text: str) -> str:
 
 def check_alias(text: str) -> str:
     """``text`` if it may be an alias, else `InvalidReference`."""
-    if text == "latest" or _VERSION.fullmatch(text):
+    if text == "latest" or _LIKE_A_VERSION.fullmatch(text):
         raise InvalidReference(
-            f"'{text}' cannot be an alias: it would read as a version.",
+            f"'{_shown(text)}' cannot be an alias: it would read as a version.",
             remedy="Choose a word such as 'candidate' or 'production'.",
         )
     if not _ALIAS.fullmatch(text):
@@ -85,7 +86,7 @@ class Reference:
         check_name(name)
         if not colon:
             return cls(name)
-        if _VERSION.fullmatch(selector):
+        if _LIKE_A_VERSION.fullmatch(selector):
             return cls(name, version=parse_version_number(selector))
         if selector == "latest":
             raise InvalidReference(
