@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class SharedStore:
-    """One process's way to the world's chunks. It says that it is local, so that no cache hides what is lost."""
+    """One process's way to the world's chunks. It says that it is local, so that no cache hides a loss."""
 
     is_local = True
     url = "memory:"

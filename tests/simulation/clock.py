@@ -31,9 +31,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
-        self.set_exception_handler(
-            lambda loop, context: None
-        )  # the dead leave exceptions that nobody asks for
+        self.set_exception_handler(lambda loop, context: None)
 
     def time(self) -> float:
         return self._jumping.now

@@ -1,7 +1,7 @@
 """Simulated processes: they are killed, paused and slow, each with all that runs in it.
 
-A process that was killed does nothing more: whatever still unwinds in it (``finally`` blocks, cancelled tasks)
-meets `Killed` at the next thing it asks of the world, as nothing of a killed process reaches the outside.
+A process that was killed does nothing more: whatever still unwinds in it (``finally`` blocks, cancelled
+tasks) meets `Killed` at the next thing it asks of the world, so that nothing of it reaches the outside.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Process:
         self.check()
 
     async def __call__(self, call: Callable[[], T]) -> T:
-        """Run a blocking call of the registry (`triggers.calls.Calls`); nobody else does anything meanwhile."""
+        """Run a blocking call of the registry (`triggers.calls.Calls`), alone."""
         await self.step()
         self.idle = 0.0
         with self.world.inside(self):

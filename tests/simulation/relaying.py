@@ -24,7 +24,7 @@ def play(
     relays: int = 2,
     trouble: Trouble | None = None,
 ) -> World:
-    """Run one schedule to its quiet end and check it. Raises `oracle.Broken`."""
+    """Run one schedule to its quiet end and check it. Raises `world.Broken`."""
     world = World(beginning(), seed=seed, faults=faults, kill=kill)
     acknowledged = Acknowledged()
 
@@ -38,7 +38,7 @@ def play(
         writing = [name for name in world.actors if name.startswith("writer")]
         await world.until(lambda: world.ended(writing), "the writers' end")
         world.heal()
-        await world.until(lambda: oracle.relayed(world), "all events in the stream")
+        await world.until(lambda: oracle.quiet(world), "all events in the stream")
 
     world.run(main())
     oracle.check_promotions(world, acknowledged)

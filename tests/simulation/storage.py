@@ -1,4 +1,4 @@
-"""The database of a world: SQLite in memory, shared by all processes, each over a connection that can fail."""
+"""The database of a world: SQLite in memory, shared by all processes, over connections that can fail."""
 
 from __future__ import annotations
 

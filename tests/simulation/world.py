@@ -28,6 +28,10 @@ _BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 _TERM = 3.0  # seconds of a lease's term
 
 
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
 @dataclass(frozen=True)
 class Faults:
     """How likely each thing is to go wrong each time that it can. All zero: fair weather."""
@@ -236,8 +240,10 @@ class World:
         """Look until ``condition`` holds; it must within ``limit`` simulated seconds."""
         deadline = self.now + limit
         while not condition():
-            assert self.now < deadline, f"never came: {what}\n{self.story()}"
-            assert not self.errors, f"{self.errors[0]!r}\n{self.story()}"
+            if self.errors:
+                raise Broken(f"{self.errors[0]!r}\n{self.story()}") from self.errors[0]
+            if self.now > deadline:
+                raise Broken(f"never came: {what}\n{self.story()}")
             await asyncio.sleep(0.05)
 
     def heal(self) -> None:
