@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from registry.gates.rules import BetterThanBase, BetterThanIncumbent, Gate, Threshold
-from registry.gates.statistics import paired_difference
+from registry.gates.statistics import fewest_pairs, paired_difference
 from registry.values import Score, Verdict
 
 
@@ -94,6 +94,13 @@ def _judge_against_incumbent(
     if not shared:
         reason = "the two reports have no example in common; evaluate both with per-example results"
         return _verdict(gate, False, reason, reports, revision)
+    fewest = fewest_pairs(rule.confidence)
+    if len(shared) < fewest:
+        reason = (
+            f"the two reports have {len(shared)} examples in common; at least {fewest} are needed to be "
+            f"{rule.confidence:.0%} sure"
+        )
+        return _verdict(gate, False, reason, reports, revision, n=len(shared))
     sign = 1 if candidate.score.higher_is_better else -1
     differences = [sign * (candidate.examples[i] - incumbent.examples[i]) for i in shared]
     found = paired_difference(differences, rule.confidence)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil, log2
 from statistics import NormalDist, fmean, stdev
 
 _RESAMPLES = 2000
@@ -18,6 +19,14 @@ class PairedDifference:
     mean: float
     lower: float
     n: int
+
+
+def fewest_pairs(confidence: float) -> int:
+    """How many pairs there must be before any test of them can be that sure.
+
+    All ``n`` differences have one sign by chance with the probability 2 ** -n (the sign test).
+    """
+    return ceil(log2(1 / (1 - confidence)) - 1e-9)
 
 
 def paired_difference(differences: Sequence[float], confidence: float) -> PairedDifference:
