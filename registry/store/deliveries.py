@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
@@ -56,20 +56,26 @@ _SUPERSEDE = sql("""
     WHERE consumer = :consumer AND subscription = :subscription AND key = :key
       AND event_sequence < :event_sequence AND replay = 0 AND state IN ('pending', 'held')
 """)
+# No earlier delivery of the same subscription and key is open.
+_FIRST = f"""
+    NOT EXISTS (
+        SELECT 1 FROM delivery b WHERE b.consumer = d.consumer AND b.subscription = d.subscription
+          AND b.key = d.key AND b.position < d.position AND b.state IN ({_OPEN}))
+"""
 _TURN = sql(f"""
     {_FROM}
     WHERE d.consumer = :consumer AND d.state IN ({_OPEN})
       AND ((d.state = 'pending' AND d.due_at <= :now) OR (d.state = 'running' AND d.epoch < :epoch))
-      AND NOT EXISTS (
-        SELECT 1 FROM delivery b WHERE b.consumer = d.consumer AND b.subscription = d.subscription
-          AND b.key = d.key AND b.position < d.position AND b.state IN ({_OPEN}))
+      AND {_FIRST}
     ORDER BY d.position LIMIT :limit
 """)
 _CLAIM = sql("""
     UPDATE delivery SET state = 'running', attempts = :attempts, epoch = :epoch, changed_at = :now
     WHERE id = :id
 """)
-_NEXT_DUE = sql("SELECT MIN(due_at) FROM delivery WHERE consumer = :consumer AND state = 'pending'")
+_NEXT_DUE = sql(f"""
+    SELECT MIN(d.due_at) FROM delivery d WHERE d.consumer = :consumer AND d.state = 'pending' AND {_FIRST}
+""")
 _WAITED_FOR = sql("SELECT DISTINCT waits_for FROM delivery WHERE consumer = :consumer AND state = 'held'")
 _RESUME = sql("""
     UPDATE delivery SET state = 'pending', waits_for = NULL, due_at = :now, changed_at = :now
@@ -167,10 +173,10 @@ class StoredDeliveries:
             )
             return [_claimed(d, epoch, now) for d in turn]
 
-    def next_due(self, consumer: str) -> datetime | None:
+    def next_due(self, consumer: str) -> float | None:
         with self._session.reading() as reader:
             due = reader.one(_NEXT_DUE, consumer=consumer)[0]
-        return None if due is None else to_time(due)
+        return None if due is None else (to_time(due) - self._session.now()).total_seconds()
 
     def waited_for(self, consumer: str) -> list[str]:
         with self._session.reading() as reader:
@@ -186,22 +192,23 @@ class StoredDeliveries:
         state: DeliveryState,
         *,
         error: str | None = None,
-        due_at: datetime | None = None,
+        delay: float = 0.0,
         waits_for: str | None = None,
         counted: bool = True,
     ) -> None:
         _check(DeliveryState.RUNNING, state, delivery.id)
+        now = self._session.now()
         with self._session.writing() as transaction:
             changed = transaction.execute(
                 _END,
                 id=delivery.id,
                 epoch=delivery.epoch,
                 state=state.value,
-                due_at=due_at or self._session.now(),
+                due_at=now + timedelta(seconds=delay),
                 error=error,
                 waits_for=waits_for,
                 refund=0 if counted else 1,
-                now=self._session.now(),
+                now=now,
             )
             if changed == 0:
                 raise StaleAuthority(

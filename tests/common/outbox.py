@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
 from registry.events import AliasMoved, Data, EventType, VersionPublished
 from registry.settings import Settings
+from registry.store.session import Session
 from registry.store.stored import StoredRegistry
 from registry.values import Event, Origin
 
@@ -27,10 +29,16 @@ def emit(
     origin: Origin | None = None,
 ) -> Event:
     """Commit one event and return it as the outbox has it."""
-    session = registry._session if origin is None else registry._session.acting(origin)
+    return registry.events.get(write(registry, type, data, key=key, origin=origin))
+
+
+def write(
+    registry: Any, type: EventType, data: Data, *, key: str = "support-bot", origin: Origin | None = None
+) -> str:
+    """Write one event, as part of the transaction that is open; its id."""
+    session: Session = registry._session if origin is None else registry._session.acting(origin)
     with session.writing() as transaction:
-        event_id = session.emit(transaction, type, data, subject=key, key=key)
-    return registry.events.get(event_id)
+        return session.emit(transaction, type, data, subject=key, key=key)
 
 
 def promoted(

@@ -1,0 +1,210 @@
+"""Executing deliveries from the database: in order per subscription and key, retried, under a lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from registry.crashpoints import reached
+from registry.deliveries import Delivery, DeliveryState
+from registry.errors import (
+    AliasNotFound,
+    ArtifactNotFound,
+    DatabaseUnavailable,
+    NotFound,
+    StaleAuthority,
+)
+from registry.protocol import Registry
+from registry.values import Event, Lease, Origin
+from triggers.calls import Threads
+from triggers.causation import actors_behind
+from triggers.context import Context
+from triggers.errors import SelfStart
+from triggers.outcome import Ending, abandoned, ending_after
+from triggers.received import received
+from triggers.served import Served
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0  # what other processes ask for (replays, retries, releases) is seen after this long
+_BACKOFF = wait_exponential(0.1, max=5)
+_GIVE_UP = stop_after_delay(60)
+
+
+class Executor:
+    """Runs the deliveries of one consumer while its lease holds."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        consumer: str,
+        lease: Lease,
+        served: Callable[[], Mapping[str, Served]],
+        *,
+        calls: Threads,
+        width: int = 8,
+    ) -> None:
+        self._registry = registry  # acts under the lease
+        self._consumer = consumer
+        self._lease = lease
+        self._served = served
+        self._calls = calls
+        self._pool = ThreadPoolExecutor(width, thread_name_prefix=f"podium-handlers-{consumer}")
+        self._free = width
+        self._news = asyncio.Event()
+        self._failure: Exception | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    @property
+    def free(self) -> int:
+        """How many more deliveries can be started now."""
+        return self._free
+
+    def start(self, claimed: Sequence[Delivery]) -> None:
+        """Run deliveries that were claimed under the lease."""
+        for delivery in claimed:
+            self._free -= 1
+            task = asyncio.create_task(self._run(delivery))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    def look(self) -> None:
+        """Look for work soon: something has changed."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Start what is due, until cancelled."""
+        try:
+            while True:
+                self._news.clear()
+                if self._failure is not None:
+                    raise self._failure
+                try:
+                    await self._start_due()
+                    pause = await self._calls(self._pause)
+                except DatabaseUnavailable as error:
+                    log.warning("deliveries wait: %s", error)
+                    pause = _LOOK_SECONDS
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), pause)
+        finally:
+            for task in self._running:
+                task.cancel()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _start_due(self) -> None:
+        free = self._free
+        if free > 0:
+            deliveries, epoch = self._registry.deliveries, self._lease.epoch
+            claimed = await self._calls(lambda: deliveries.claim(self._consumer, epoch=epoch, limit=free))
+            if claimed:
+                reached("delivery.claimed")
+            self.start(claimed)
+
+    def _pause(self) -> float:
+        """Seconds until the next look; what waits for a released alias is made pending on the way."""
+        for alias in self._registry.deliveries.waited_for(self._consumer):
+            if not self._is_held(alias):
+                self._registry.deliveries.resume(self._consumer, alias)
+        due = self._registry.deliveries.next_due(self._consumer)
+        if due is None:
+            return _LOOK_SECONDS
+        # What is due and was not claimed found no free thread; one that becomes free wakes this loop.
+        return min(_LOOK_SECONDS, due) if due > 0 else _LOOK_SECONDS
+
+    def _is_held(self, alias: str) -> bool:
+        artifact, _, name = alias.partition(":")
+        try:
+            return self._registry.promotions.get(artifact, name).held_by is not None
+        except (AliasNotFound, ArtifactNotFound):
+            return False
+
+    async def _run(self, delivery: Delivery) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._pool, self._handle, delivery)
+        except Exception as error:
+            # Its end could not be written. Under the next epoch of the lease it is taken up again.
+            self._failure = error
+        finally:
+            self._free += 1
+            self.look()
+
+    def _handle(self, delivery: Delivery) -> None:
+        """One attempt, from its claim to its end, in a thread of the pool."""
+        served = self._served().get(delivery.subscription)
+        if served is None:
+            self._end(delivery, Ending(DeliveryState.STOPPED, error="It is no longer deployed."))
+            return
+        given_up = abandoned(delivery, served.terms.retry)
+        if given_up is not None:
+            self._end(delivery, given_up)
+            return
+        context = Context(self._acting_for(served, delivery.event), delivery)
+        error = self._attempt(served, context)
+        reached("delivery.handled")
+        if context.settled:
+            if error is not None:
+                log.error("%s raised after its transaction: %s", served.name, error)
+            return
+        self._end(delivery, ending_after(error, delivery, served.terms.retry))
+
+    def _attempt(self, served: Served, context: Context) -> Exception | None:
+        try:
+            self._refuse_self_start(served, context.delivery)
+            served.handle(received(context.delivery.event), context)
+        except Exception as error:  # whatever a handler raises is its delivery's affair, not the dispatcher's
+            return error
+        return None
+
+    def _acting_for(self, served: Served, event: Event) -> Registry:
+        origin = Origin(
+            actor=served.actor,
+            authority=self._lease.authority,
+            causation=event.id,
+            correlation=event.correlation or event.id,
+        )
+        return self._registry.acting(origin)
+
+    def _refuse_self_start(self, served: Served, delivery: Delivery) -> None:
+        event = delivery.event
+        if delivery.replay or (event.causation is None and not event.actor.startswith("run:")):
+            return  # a person asked for it, or it has no cause but a person
+        if served.actor in actors_behind(event, self._event_of, self._asked_by):
+            raise SelfStart(
+                f"'{served.name}' would start itself: it is among the causes of event {event.id}.",
+                remedy="Let its filter match less than what follows from it.",
+            )
+
+    def _event_of(self, event_id: str) -> Event | None:
+        try:
+            return self._registry.events.get(event_id)
+        except NotFound:
+            return None
+
+    def _asked_by(self, run: str) -> tuple[str, str | None] | None:
+        try:
+            found = self._registry.runs.get(run)
+        except NotFound:
+            return None
+        return found.actor, found.causation
+
+    @retry(retry=retry_if_exception_type(DatabaseUnavailable), wait=_BACKOFF, stop=_GIVE_UP, reraise=True)
+    def _end(self, delivery: Delivery, ending: Ending) -> None:
+        try:
+            self._registry.deliveries.end(
+                delivery,
+                ending.state,
+                error=ending.error,
+                delay=ending.delay,
+                waits_for=ending.waits_for,
+                counted=ending.counted,
+            )
+            reached("delivery.ended")
+        except StaleAuthority:
+            log.info("delivery %s was taken over", delivery.id)
