@@ -251,18 +251,20 @@ class Deliveries(Protocol):
         state: DeliveryState,
         *,
         error: str | None = None,
-        due_at: datetime | None = None,
+        delay: float = 0.0,
         waits_for: str | None = None,
         counted: bool = True,
     ) -> None:
-        """Record how an attempt ended; not ``counted`` gives the attempt back.
+        """Record how an attempt ended; a pending one is due again after ``delay`` seconds.
+
+        One that is not ``counted`` gives the attempt back.
 
         Raises:
             StaleAuthority: it has been taken over under a higher epoch.
         """
 
-    def next_due(self, consumer: str) -> datetime | None:
-        """When the next pending delivery is due; None if there is none."""
+    def next_due(self, consumer: str) -> float | None:
+        """Seconds until a delivery's turn comes, 0 or less when one's has come; None if none is pending."""
 
     def waited_for(self, consumer: str) -> list[str]:
         """The aliases, as ``artifact:alias``, whose release held deliveries wait for."""

@@ -290,6 +290,7 @@ class AppObject:
     name: str
     body: Mapping[str, Any]  # the declaration as plain JSON
     revision: int = 0  # raised at each change
+    changed_at: datetime | None = None  # when it was deployed as it is; None before that
 
 
 class ChangeKind(StrEnum):

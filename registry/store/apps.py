@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from registry.database.engine import Transaction
+from registry.database.engine import Transaction, to_time
 from registry.database.statements import sql
 from registry.errors import AliasMoved, InvalidApp
 from registry.store.session import Session, to_json
 from registry.values import AppChange, AppObject, ChangeKind
 
 _OBJECTS = sql("""
-    SELECT app, kind, name, body, revision FROM app_object
+    SELECT app, kind, name, body, revision, changed_at FROM app_object
     WHERE (CAST(:kind AS TEXT) IS NULL OR kind = :kind) AND (CAST(:app AS TEXT) IS NULL OR app = :app) ORDER BY app, kind, name
 """)
 _OWNER = sql("SELECT app FROM app_object WHERE kind = :kind AND name = :name AND app <> :app")
@@ -50,7 +50,7 @@ class StoredApps:
 
 def _objects(reader: Transaction, kind: str | None, app: str | None) -> list[AppObject]:
     rows = reader.all(_OBJECTS, kind=kind, app=app)
-    return [AppObject(a, k, n, json.loads(body), revision) for a, k, n, body, revision in rows]
+    return [AppObject(a, k, n, json.loads(body), revision, to_time(at)) for a, k, n, body, revision, at in rows]
 
 
 def _plan(reader: Transaction, app: str, objects: Sequence[AppObject]) -> list[AppChange]:

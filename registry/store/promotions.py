@@ -283,6 +283,8 @@ class StoredPromotions:
         raise AliasHeld(
             f"'{target.artifact}:{alias}' is held by {held.held_by} ({held.hold_reason}); triggers may not move it.",
             remedy=f"A person releases it with: podium release {target.artifact} {alias}",
+            artifact=target.artifact,
+            alias=alias,
         )
 
     def _move(
