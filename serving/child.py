@@ -59,12 +59,15 @@ def port_is_free(port: int) -> bool:
         return True
 
 
+#: Children of this process, which only it can reap, whichever `Child` object speaks for them now.
+_spawned: dict[int, subprocess.Popen[bytes]] = {}
+
+
 class Child:
     """The process of one replica, in a folder of its own: record, log, and the code it imports."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
         self.record = self._read()
 
     @property
@@ -87,7 +90,7 @@ class Child:
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 list(command),
                 cwd="/",
                 env={**environment, TOKEN_VARIABLE: self.record.token},
@@ -96,18 +99,22 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        pid = self._process.pid
-        self._write(replace(self.record, pid=pid, created=psutil.Process(pid).create_time()))
+        _spawned[process.pid] = process
+        created = psutil.Process(process.pid).create_time()
+        self._write(replace(self.record, pid=process.pid, created=created))
 
     def is_alive(self) -> bool:
         """Whether the recorded process runs (one that was found by its token counts)."""
-        if self._process is not None:
-            return self._process.poll() is None
         if self.record is None:
             return False
         if self.record.pid is None:
             self._adopt_unrecorded()
-        return self.record.pid is not None and _is_same(self.record.pid, self.record.created)
+        if self.record.pid is None:
+            return False
+        ours = _spawned.get(self.record.pid)
+        if ours is not None and ours.poll() is not None:
+            del _spawned[self.record.pid]
+        return _is_same(self.record.pid, self.record.created)
 
     def terminate(self) -> None:
         """Ask the main process, and only it, to end: it tells its own children."""
@@ -124,9 +131,8 @@ class Child:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        if self._process is not None:
-            self._process.wait()
-            self._process = None
+        if self.record.pid in _spawned:
+            _spawned.pop(self.record.pid).wait()
         psutil.wait_procs(found, timeout=10)
 
     def forget(self) -> None:

@@ -112,7 +112,12 @@ class RouteMap:
 
     fence: Fence
     routes: Mapping[str, str]  # served name -> name of the version that answers
-    open: frozenset[str]  # names of versions that clients may also ask for directly
+    open: frozenset[
+        str
+    ]  # names of versions that clients may ask for directly; those routed to are among them
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "open", self.open | frozenset(self.routes.values()))
 
     @classmethod
     def parse(cls, raw: Any) -> RouteMap:
@@ -126,7 +131,7 @@ class RouteMap:
             raise Problem(400, "BadRequestError", "'routes' must map names to names.", "routes")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise Problem(400, "BadRequestError", "'open' must be a list of names.", "open")
-        return cls(Fence.parse(raw.get("fence")), dict(routes), frozenset(names) | frozenset(routes.values()))
+        return cls(Fence.parse(raw.get("fence")), dict(routes), frozenset(names))
 
     def to_json(self) -> dict[str, Any]:
         return {"fence": self.fence.to_json(), "routes": dict(self.routes), "open": sorted(self.open)}
