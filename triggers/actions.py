@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from registry.errors import InvalidReference
 from registry.events import DATA, EventType
 from registry.references import check_alias
-from registry.resources import Resources
 from registry.runs import RunRequest
 from registry.values import Role
 from triggers.errors import InvalidAction
@@ -181,7 +180,3 @@ def action_from_json(body: Mapping[str, Any]) -> Action:
         raise InvalidAction(
             f"An action cannot be read: {error}.", remedy="Deploy the app again with this podium."
         ) from error
-
-
-def resources_from(stated: Mapping[str, Any]) -> Resources:
-    return Resources(**stated) if stated else Resources()

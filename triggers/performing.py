@@ -45,7 +45,7 @@ def _queue_run(action: QueueRun, event: Received[Any], context: Context, code: A
         inputs={name: filled(reference, fields) for name, reference in action.inputs.items()},
         roles={name: Role(role) for name, role in action.roles.items()},
         code=bundle,
-        resources=Resources(**action.resources) if action.resources else Resources(),
+        resources=Resources.from_json(action.resources),
         pool=action.pool,
         publish=None if action.publish is None else filled(action.publish, fields),
         retries=action.retries,
