@@ -130,6 +130,7 @@ class Executor:
                 reached("rollout.staged")
             case Check():
                 await asyncio.to_thread(self._check, step)
+                reached("rollout.checked")
             case Unstage():
                 await asyncio.to_thread(self._staging.unstage, step.digest)
             case _:
