@@ -30,6 +30,7 @@ _FETCH = 200  # events at once
 _FETCH_SECONDS = 2.0  # then deploys are noticed that no event has followed
 _MOST_MISSING = 1000  # events read from the outbox at once
 _UNRECORDED = 200  # events that led to no delivery, before the cursor is written all the same
+_DRAIN_SECONDS = 10.0
 _RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 #: Gives what is to be served now; the same object as before when nothing has changed.
@@ -92,20 +93,24 @@ class Consumer:
         self._recorded = 0  # the database says so up to here
         self._last: Event | None = None  # the event at the cursor, once one was read
 
-    async def run(self) -> None:
-        """Read and execute until cancelled, or until the lease is lost.
+    async def run(self, stop: asyncio.Event) -> None:
+        """Read and execute until ``stop``, or until cancelled because the lease is lost.
+
+        After ``stop`` nothing new is started, and handlers that run have some seconds to end.
 
         Raises:
             DatabaseUnavailable: the end of a delivery could not be written for a minute.
         """
         await self._calls(self._open)
-        tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._executor.run())]
+        tasks = [asyncio.create_task(work) for work in (self._read(), self._executor.run(), stop.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
+        if stop.is_set():
+            await self._executor.drain(_DRAIN_SECONDS)
         for result in results:
             if isinstance(result, Exception):
                 raise result
@@ -218,17 +223,10 @@ async def run_consumer(
 
     async def work(lease: Lease) -> None:
         with suppress(StaleAuthority):
-            await Consumer(registry, bus, name, find, lease, calls=calls, report=report).run()
+            await Consumer(registry, bus, name, find, lease, calls=calls, report=report).run(stop)
 
-    working = asyncio.create_task(leadership.lead(stop, work))
-    stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
+        await leadership.lead(stop, work)
     finally:
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
         lease_calls.close()
         calls.close()

@@ -93,9 +93,12 @@ class Executor:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), pause)
         finally:
-            for task in self._running:
-                task.cancel()
             self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def drain(self, timeout: float) -> None:
+        """Wait until the handlers that run have ended, but not longer than ``timeout`` seconds."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout)
 
     async def _start_due(self) -> None:
         free = self._free
@@ -128,6 +131,8 @@ class Executor:
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._pool, self._handle, delivery)
+        except asyncio.CancelledError:
+            pass  # it had not begun when the executor was closed; the next holder of the lease takes it up
         except Exception as error:
             # Its end could not be written. Under the next epoch of the lease it is taken up again.
             self._failure = error

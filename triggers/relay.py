@@ -32,7 +32,7 @@ ACTOR = "system:relay"
 _WINDOW = 256  # messages that are on their way at once
 _MARK_SECONDS = 0.02  # the mark waits for a pause this long, to keep out of the writers' way
 _MARK_EVENTS = 1024
-_IDLE_SECONDS = 2.0  # then it looks whether the stream is still what it was
+_IDLE_SECONDS = 1.0  # then it looks whether the stream is still what it was
 _RETRY_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 

@@ -1,0 +1,258 @@
+"""`podium events`, `podium dlq` and `podium subscribe`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import RenderableType
+
+from registry.cli.output import Output, with_output
+from registry.deliveries import Delivery, DeliveryState
+from registry.errors import BrokerUnavailable, InvalidInput
+from registry.values import Event
+
+_FOLLOW_SECONDS = 1.0
+_LIMIT = click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+
+
+def event_data(event: Event) -> dict[str, Any]:
+    """An event as it is printed with ``--json``."""
+    return {**asdict(event), "at": event.at.isoformat(), "data": dict(event.data)}
+
+
+def delivery_data(delivery: Delivery) -> dict[str, Any]:
+    """A delivery as it is printed with ``--json``."""
+    return {
+        "id": delivery.id,
+        "subscription": delivery.subscription,
+        "consumer": delivery.consumer,
+        "state": delivery.state.value,
+        "attempts": delivery.attempts,
+        "replay": delivery.replay,
+        "event": delivery.event.id,
+        "type": delivery.event.type,
+        "subject": delivery.event.subject,
+        "key": delivery.event.key,
+        "due_at": delivery.due_at.isoformat(),
+        "created_at": delivery.created_at.isoformat(),
+        "changed_at": delivery.changed_at.isoformat(),
+        "error": delivery.error,
+        "waits_for": delivery.waits_for,
+    }
+
+
+@click.group()
+def events() -> None:
+    """What has happened: list, follow and replay events."""
+
+
+@events.command("list")
+@_LIMIT
+@click.option("--after", type=click.IntRange(0), help="Events after this sequence, oldest first.")
+@with_output
+def list_events(out: Output, limit: int, after: int | None) -> None:
+    """List the newest events, the oldest of them first."""
+    registry = out.registry
+    found = registry.events.tail(limit=limit) if after is None else registry.events.after(after, limit=limit)
+    out.show([event_data(event) for event in found], lambda: _events_table(out, found))
+
+
+@events.command()
+@click.argument("event")
+@with_output
+def show(out: Output, event: str) -> None:
+    """Show an event and what became of it at each subscription."""
+    found = out.registry.events.get(event)
+    deliveries = out.registry.deliveries.find(event=event)
+    data = {**event_data(found), "deliveries": [delivery_data(each) for each in deliveries]}
+
+    def human() -> RenderableType:
+        from rich.console import Group
+        from rich.json import JSON
+
+        head = _events_table(out, [found])
+        return Group(head, JSON.from_data(dict(found.data)), _deliveries_table(out, deliveries))
+
+    out.show(data, human)
+
+
+@events.command()
+@click.option("--lines", "-n", default=10, show_default=True, type=click.IntRange(0, 1000))
+@click.option("--follow/--no-follow", default=True, help="Wait for more; Ctrl-C ends it.")
+@with_output
+def tail(out: Output, lines: int, follow: bool) -> None:
+    """Print events as they happen, with --json one object a line."""
+    for event in _tail(out, lines, follow):
+        if out.as_json:
+            click.echo(json.dumps(event_data(event)))
+        else:
+            when = event.at.astimezone().strftime("%H:%M:%S")
+            what = click.style(f"{event.type.removeprefix('podium.'):<22}", bold=True)
+            click.echo(f"{event.sequence:>6}  {when}  {what} {event.subject:<32} {event.actor}")
+
+
+def _tail(out: Output, lines: int, follow: bool) -> Iterator[Event]:
+    outbox = out.registry.events
+    last = outbox.position().newest
+    yield from outbox.tail(limit=lines) if lines else ()
+    while follow:
+        outbox.wait(last, _FOLLOW_SECONDS)
+        for event in outbox.after(last):
+            last = event.sequence
+            yield event
+
+
+@events.command()
+@with_output
+def status(out: Output) -> None:
+    """Say how far events have been carried, and what waits."""
+    position = out.registry.events.position()
+    waiting = position.newest - position.relayed
+    data = {**asdict(position), "waiting": waiting}
+    name = f"podium-{position.database_id}-{position.incarnation}"
+    out.show(data, lambda: f"{position.relayed} of {position.newest} events are in {name}; {waiting} wait.")
+
+
+@events.command()
+@click.argument("event")
+@click.option("--to", "subscription", required=True, metavar="APP/NAME", help="Subscription or trigger.")
+@with_output
+def replay(out: Output, event: str, subscription: str) -> None:
+    """Deliver an event once more to a subscription, as a new delivery."""
+    registry = out.registry
+    made = registry.deliveries.replay(registry.events.get(event), subscription)
+    out.show([delivery_data(each) for each in made], lambda: f"{len(made)} deliveries to {subscription}.")
+
+
+@events.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_output
+def adopt(out: Output, yes: bool) -> None:
+    """Begin a new stream from this database, after it was restored from a backup.
+
+    The old stream has events that this database does not. It is set aside, and a new one is filled with all
+    events that the database has. What was handled before is not handled again.
+    """
+    if not (yes or out.as_json):
+        click.confirm(
+            "Events that only the old stream has will be carried to nobody. Begin anew?", abort=True
+        )
+    incarnation, note = asyncio.run(_adopt(out))
+    data = {"incarnation": incarnation, "note": note}
+    out.show(data, lambda: f"The stream begins anew as incarnation {incarnation}. {note}".strip())
+
+
+async def _adopt(out: Output) -> tuple[int, str]:
+    from triggers.adopting import adopt as begin_anew
+    from triggers.connection import Connection, Role, find_address
+    from triggers.jetstream import JetStreamBus
+
+    settings = out.registry.settings
+    bus = JetStreamBus(Connection(lambda: find_address(settings, Role.RELAY)))
+    try:
+        return await begin_anew(out.registry, bus), ""
+    except BrokerUnavailable:
+        note = "NATS is not reachable; if the relay stops once more, adopt again while it runs."
+        return out.registry.events.position().incarnation, note
+    finally:
+        await bus.close()
+
+
+@click.group()
+def dlq() -> None:
+    """Dead letters: deliveries that were given up, and the others on request."""
+
+
+@dlq.command("list")
+@click.option(
+    "--state",
+    type=click.Choice([*DeliveryState, "all"]),
+    default=DeliveryState.DEAD.value,
+    show_default=True,
+)
+@click.option("--subscription", metavar="APP/NAME")
+@_LIMIT
+@with_output
+def list_deliveries(out: Output, state: str, subscription: str | None, limit: int) -> None:
+    """List deliveries, newest first."""
+    wanted = None if state == "all" else DeliveryState(state)
+    found = out.registry.deliveries.find(state=wanted, subscription=subscription, limit=limit)
+    out.show([delivery_data(each) for each in found], lambda: _deliveries_table(out, found))
+
+
+@dlq.command("show")
+@click.argument("delivery")
+@with_output
+def show_delivery(out: Output, delivery: str) -> None:
+    """Show one delivery with the error of its last attempt."""
+    found = out.registry.deliveries.get(delivery)
+
+    def human() -> RenderableType:
+        rows = [[name, value] for name, value in delivery_data(found).items() if name != "error"]
+        return out.table(["", ""], [*rows, ["error", found.error]])
+
+    out.show({**delivery_data(found), "data": dict(found.event.data)}, human)
+
+
+@dlq.command("retry")
+@click.argument("deliveries", nargs=-1, metavar="DELIVERY...")
+@click.option("--all", "every", is_flag=True, help="All that are dead.")
+@with_output
+def retry_deliveries(out: Output, deliveries: tuple[str, ...], every: bool) -> None:
+    """Give dead deliveries a new round of attempts, under their old ids."""
+    if bool(deliveries) == every:
+        raise InvalidInput("Say which deliveries to retry.", remedy="Give their ids, or --all.")
+    store = out.registry.deliveries
+    ids = deliveries or tuple(each.id for each in store.find(state=DeliveryState.DEAD, limit=10_000))
+    retried = [store.retry(each) for each in ids]
+    out.show([delivery_data(each) for each in retried], lambda: f"{len(retried)} deliveries wait again.")
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@with_output
+def subscribe(out: Output, file: Path) -> None:
+    """Run the subscriptions that FILE declares, until Ctrl-C.
+
+    They get what happens from their first start on; while they do not run, events wait for them. They are
+    independent of those that were deployed.
+    """
+    from registry.apps.loading import load_file
+    from triggers.handling import serve, subscriptions_of
+    from triggers.served import serve_subscription
+
+    loaded = load_file(file)
+    declared = subscriptions_of(loaded)
+    if not declared:
+        raise InvalidInput(
+            f"{file.name} declares no subscription.", remedy="Decorate a function with @subscribe(...)."
+        )
+    loaded.objects()  # refuses two of one name
+    out.note(f"{loaded.app}: {', '.join(each.name for each in declared)}; Ctrl-C ends it")
+    served = [serve_subscription(loaded.app, each) for each in declared]
+    asyncio.run(serve(out.registry, f"file/{loaded.app}", served))
+
+
+def _events_table(out: Output, found: list[Event]) -> RenderableType:
+    rows = [[e.sequence, e.at, e.type.removeprefix("podium."), e.subject, e.actor, e.id] for e in found]
+    return out.table([">#", "when", "what", "subject", "actor", "id"], rows)
+
+
+def _deliveries_table(out: Output, found: list[Delivery]) -> RenderableType:
+    rows = [
+        [d.id, d.subscription, d.event.subject, d.state.value, d.attempts, d.changed_at, _first_line(d.error)]
+        for d in found
+    ]
+    return out.table(["delivery", "subscription", "event", "state", ">attempts", "when", "error"], rows)
+
+
+def _first_line(error: str | None) -> str | None:
+    lines = (error or "").strip().splitlines()
+    # A traceback's last line is the one that says what happened.
+    return (lines[-1] if lines and lines[0].startswith("Traceback") else lines[0])[:100] if lines else None
