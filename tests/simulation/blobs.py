@@ -32,7 +32,7 @@ class SharedStore:
         self._chunks: dict[str, bytes] = process.world.chunks
 
     def put(self, key: str, data: Buffer, *, digested: bool = False) -> None:
-        self._process.check()
+        self._process.between_transactions()
         self._maybe_fail()
         check_digest(key, data)
         self._chunks[key] = bytes(data)

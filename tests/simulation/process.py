@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
+
+from greenlet import getcurrent, greenlet
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -100,55 +102,31 @@ class Process:
 
 
 class _Strand:
-    """A blocking call in a thread that runs only while the loop's thread waits for it."""
+    """A blocking call that can be left where it stands, and gone on with later."""
 
     def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
-        self._go = threading.Semaphore(0)
-        self._stopped = threading.Semaphore(0)
-        self._done = False
+        self._greenlet = greenlet(call)
+        self._greenlet.gr_context = contextvars.copy_context()
         self._value: object = None
-        self._error: BaseException | None = None
-        self._end_with: BaseException | None = None
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
-        self._thread.start()
 
     @property
     def is_current(self) -> bool:
-        return threading.current_thread() is self._thread
+        return getcurrent() is self._greenlet
 
     def resume(self) -> bool:
-        """Let it go on to its next stop; whether it has come to its end."""
-        self._go.release()
-        self._stopped.acquire()
-        if self._done:
-            self._thread.join()
-        return self._done
+        """Let it go on to its next stop; whether it has come to its end. Raises what it raises."""
+        self._value = self._greenlet.switch()
+        return self._greenlet.dead
 
     def suspend(self) -> None:
-        self._stopped.release()
-        self._go.acquire()
-        if self._end_with is not None:
-            raise self._end_with
+        parent = self._greenlet.parent
+        assert parent is not None
+        parent.switch()
 
     def end(self, error: BaseException) -> None:
         """Let it unwind from where it is."""
-        self._end_with = error if isinstance(error, Killed) else Killed(str(error))
-        while not self.resume():
-            pass
+        with suppress(Killed):
+            self._greenlet.throw(Killed(str(error)))
 
     def result(self) -> object:
-        if self._error is not None:
-            raise self._error
         return self._value
-
-    def _run(self) -> None:
-        self._go.acquire()
-        try:
-            if self._end_with is None:
-                self._value = self._call()
-        except BaseException as error:
-            self._error = error
-        self._done = True
-        self._stopped.release()

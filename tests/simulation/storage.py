@@ -64,6 +64,8 @@ class SharedDatabase(Database):
     def _end(self, connection: Any, verb: str) -> None:
         super()._end(connection, verb)
         if verb == "COMMIT":
+            for look in self._world.on_commit:
+                look()
             self._process.check()
             if self._world.happens(self._world.faults.commit_unknown):
                 raise DatabaseUnavailable("The connection was lost while the transaction was committed.")

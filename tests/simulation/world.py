@@ -90,6 +90,7 @@ class World:
     term: float = _TERM
     counts: Counter[str] = field(default_factory=Counter)  # how often each named point was reached
     log: list[str] = field(default_factory=list)  # what happened, for a failure's message
+    on_commit: list[Callable[[], None]] = field(default_factory=list)  # called after each commit
     puts: list[tuple[str, str]] = field(default_factory=list)  # (process, chunk) in order
     bus: MemoryBus = field(default_factory=MemoryBus)
 
