@@ -123,8 +123,7 @@ class Relay:
                     assert state.last is not None
                     await self._mark(stream, state.last)
                 case Step.CREATE:
-                    await self._bus.create(stream)
-                    reached("relay.created")
+                    await self._create(stream)
                 case Step.BEGIN_ANEW:
                     self._report(f"{stream.name} lost events; filling a new stream", healthy=False)
                     await self._calls(self._registry.events.begin_incarnation)
@@ -132,6 +131,16 @@ class Relay:
                 case Step.STOP:
                     assert state.last is not None
                     raise _ahead(stream, state.last, position)
+
+    async def _create(self, stream: Stream) -> None:
+        try:
+            await self._bus.create(stream)
+        except StreamAhead:
+            position = await self._calls(self._registry.events.position)
+            if position.incarnation == stream.incarnation:
+                raise
+            return  # while this relay paused, another one led and began the stream that is there
+        reached("relay.created")
 
     async def _look(self) -> tuple[StreamPosition, Stream, StreamState, str | None]:
         position = await self._calls(self._registry.events.position)
