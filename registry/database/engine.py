@@ -43,7 +43,7 @@ class Transaction:
         """Run a statement once for each row of parameters."""
         if not rows:
             return
-        with _translated():
+        with translated():
             if self._dialect == "sqlite":
                 self._cursor.executemany(statement.sqlite, [_for_sqlite(row) for row in rows])
             else:
@@ -51,12 +51,12 @@ class Transaction:
 
     def all(self, statement: Statement, **parameters: Any) -> list[Row]:
         self._run(statement, parameters)
-        with _translated():
+        with translated():
             return list(self._cursor.fetchall())
 
     def first(self, statement: Statement, **parameters: Any) -> Row | None:
         self._run(statement, parameters)
-        with _translated():
+        with translated():
             row: Row | None = self._cursor.fetchone()
             if self._dialect == "sqlite":
                 # An open cursor would keep a RETURNING statement from finishing.
@@ -71,7 +71,7 @@ class Transaction:
         return row
 
     def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> None:
-        with _translated():
+        with translated():
             if self._dialect == "sqlite":
                 self._cursor.execute(statement.sqlite, _for_sqlite(parameters))
             else:
@@ -96,39 +96,63 @@ def to_time(stored: Any) -> datetime:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Turn the drivers' errors into podium's, at the one seam where they cross."""
     try:
         yield
-    except sqlite3.IntegrityError as error:
-        if "UNIQUE" in str(error) or "PRIMARY KEY" in str(error):
-            raise UniqueViolation(str(error)) from error
-        raise
-    except sqlite3.OperationalError as error:
+    except sa.exc.DBAPIError as error:
+        raise _meaning(error.orig or error) from error
+    except sa.exc.SQLAlchemyError as error:
         raise _unavailable(error) from error
-    except sqlite3.DatabaseError as error:
-        raise DatabaseUnavailable(
-            f"The SQLite database is damaged: {error}.", remedy="Restore it from a backup."
-        ) from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] != "psycopg":
+        meaning = _meaning(error)
+        if meaning is error:
             raise
-        state = getattr(error, "sqlstate", None)
-        if state == "23505":
-            raise UniqueViolation(str(error)) from error
-        # Class 08 is a lost connection, 57 a server going down, 53 one without resources, 40 a deadlock.
-        if state is None or state[:2] in {"08", "57", "53", "40", "28", "3D"}:
-            raise _unavailable(error) from error
-        raise
+        raise meaning from error
 
 
-def _unavailable(error: Exception) -> DatabaseUnavailable:
+def _meaning(error: BaseException) -> BaseException:
+    """What a driver's error is to podium; itself where it is podium's own mistake, or no driver's."""
+    if isinstance(error, sqlite3.Error):
+        return _meaning_in_sqlite(error)
+    if type(error).__module__.partition(".")[0] == "psycopg":
+        return _meaning_in_postgresql(error)
+    return error
+
+
+def _meaning_in_sqlite(error: sqlite3.Error) -> BaseException:
+    if isinstance(error, sqlite3.IntegrityError):
+        is_unique = "UNIQUE" in str(error) or "PRIMARY KEY" in str(error)
+        return UniqueViolation(str(error)) if is_unique else error
+    if isinstance(error, sqlite3.OperationalError):
+        return _unavailable(error)
+    if type(error) is sqlite3.DatabaseError:
+        return DatabaseUnavailable(
+            f"The SQLite database is damaged: {error}.", remedy="Restore it from a backup."
+        )
+    return error
+
+
+def _meaning_in_postgresql(error: BaseException) -> BaseException:
+    state = getattr(error, "sqlstate", None)
+    if state == "23505":
+        return UniqueViolation(str(error))
+    # Class 08 is a lost connection, 57 a server going down, 53 one without resources, 40 a deadlock,
+    # 28 a wrong password, 3D a wrong name, 25006 a standby, 42501 a missing right.
+    if state is None or state[:2] in {"08", "57", "53", "40", "28", "3D"} or state in {"25006", "42501"}:
+        return _unavailable(error)
+    return error
+
+
+def _unavailable(error: BaseException) -> DatabaseUnavailable:
     text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     remedies = {
         "database is locked": "Another process holds the database for long; try again.",
         "readonly": "Give yourself write permission on the database file and its folder.",
         "unable to open": "Check that the folder of PODIUM_URL exists and can be written.",
         "full": "Free some room on the disk and try again; nothing was changed.",
+        "password": "Check the user and password in PODIUM_URL.",
+        "does not exist": "Check the names in PODIUM_URL; podium does not create a PostgreSQL database.",
     }
     remedy = next(
         (r for key, r in remedies.items() if key in text), "Check PODIUM_URL and that the server runs."
@@ -139,8 +163,8 @@ def _unavailable(error: Exception) -> DatabaseUnavailable:
 class Database:
     """A pool of connections to one database.
 
-    `transaction` and `reading` give a `Transaction` for the calling thread. Inside a transaction both join it,
-    so that facets compose: what is written inside one outer block is true together.
+    `transaction` and `reading` give a `Transaction` for the calling thread. Inside a transaction both join
+    it, so that facets compose: what is written inside one outer block is true together.
     """
 
     def __init__(self, url: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -175,7 +199,7 @@ class Database:
                 yield transaction
                 for prepare in transaction.before_commit:
                     prepare()
-                with _translated():
+                with translated():
                     self._end(connection, "COMMIT")
             except BaseException:
                 self._end_quietly(connection)
@@ -211,16 +235,8 @@ class Database:
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
-        try:
+        with translated():
             connection = self._engine.raw_connection()
-        except sa.exc.DBAPIError as error:
-            raise _unavailable(error.orig if isinstance(error.orig, Exception) else error) from error
-        except sa.exc.SQLAlchemyError as error:
-            raise _unavailable(error) from error
-        except Exception as error:
-            with _translated():
-                raise
-            raise _unavailable(error) from error
         try:
             yield connection
         finally:
@@ -228,7 +244,7 @@ class Database:
 
     def _begin(self, connection: Any) -> Transaction:
         transaction = Transaction(connection, self.dialect)
-        with _translated():
+        with translated():
             # A deferred SQLite transaction that turns into a writer late fails at once when another writes.
             transaction._cursor.execute("BEGIN IMMEDIATE" if self.dialect == "sqlite" else "BEGIN")
         return transaction

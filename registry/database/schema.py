@@ -7,13 +7,17 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from registry.database.engine import Database
+from registry.database.engine import Database, translated
 from registry.database.statements import sql
-from registry.errors import SchemaMismatch
+from registry.errors import DatabaseUnavailable, SchemaMismatch
 
 HEAD = "0001"  # the newest file in migrations/versions
 _MIGRATION_LOCK = 0x706F6469756D  # any number that only podium's migrations lock
 
+_VERSION_TABLE = {
+    "sqlite": sql("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'"),
+    "postgresql": sql("SELECT 1 WHERE to_regclass('alembic_version') IS NOT NULL"),
+}
 _REVISION = sql("SELECT version_num FROM alembic_version")
 _IDENTIFY = sql("""
     INSERT INTO podium (one, database_id, created_at, event_sequence, incarnation, relayed_sequence)
@@ -42,14 +46,23 @@ def _identify(database: Database) -> str:
 
 
 def _revision(database: Database) -> str | None:
-    if database.path is not None and not database.path.exists():
-        database.path.parent.mkdir(parents=True, exist_ok=True)
-    with database.engine.connect() as connection:
-        if not sa.inspect(connection).has_table("alembic_version"):
-            return None
+    if database.path is not None:
+        _make_folder(database.path.parent)
     with database.reading() as reader:
+        if reader.first(_VERSION_TABLE[database.dialect]) is None:
+            return None
         row = reader.first(_REVISION)
     return str(row[0]) if row else None
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseUnavailable(
+            f"The folder {folder} of the database cannot be made: {error.strerror}.",
+            remedy="Set PODIUM_HOME or PODIUM_URL to a place where you may write.",
+        ) from error
 
 
 def _migrate(database: Database) -> None:
@@ -60,7 +73,7 @@ def _migrate(database: Database) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    with database.engine.connect() as connection:
+    with translated(), database.engine.connect() as connection:
         _lock(connection)
         revision = _revision_on(connection)
         if revision is not None and revision not in known:
