@@ -17,11 +17,13 @@ class Move:
     to_version: int  # key or number; only compared
 
 
-def rollback_target(history: Sequence[Move], lived: Collection[int] | None = None) -> int | None:
-    """The last earlier version that was live, or None if there was none.
+def rollback_target(
+    history: Sequence[Move], lived: Collection[int] | None = None, deleted: Collection[int] = ()
+) -> int | None:
+    """The last earlier version that was live and is still there, or None if there is none.
 
-    ``history`` is oldest first. ``lived`` holds the generations that serving brought live; None where nothing is
-    deployed, and then holding the alias counts as being live.
+    ``history`` is oldest first. ``lived`` holds the generations that serving brought live; None where nothing
+    is deployed, and then holding the alias counts as being live. ``deleted`` holds versions that are gone.
 
     Going back takes what it left off the stack, so going back twice goes two back, and a version that was
     rolled away from is not what a later rollback returns to.
@@ -34,8 +36,8 @@ def rollback_target(history: Sequence[Move], lived: Collection[int] | None = Non
             stack.append(move.to_version)
     if not stack:
         return None
-    current = history[-1].to_version
-    return next((version for version in reversed(stack) if version != current), None)
+    unfit = {history[-1].to_version, *deleted}
+    return next((version for version in reversed(stack) if version not in unfit), None)
 
 
 def _unwind(stack: list[int], version: int) -> None:

@@ -44,7 +44,7 @@ _SCORES = sql(
 class Basis:
     """What a judgement stood on. A promotion whose basis has changed since is judged again."""
 
-    gates: tuple[tuple[str, int], ...]  # name and revision of every gate of the alias
+    gates: tuple[tuple[Gate, int], ...]  # every gate of the alias as it was, with its revision
     incumbent: str | None  # digest that the alias held
     last_evaluation: int  # newest evaluation of candidate or incumbent
 
@@ -74,7 +74,7 @@ def basis(
         return Basis((), incumbent.digest if incumbent else None, 0)
     held = incumbent.digest if incumbent else ""
     last = reader.one(_LAST_EVALUATION, candidate=candidate.digest, incumbent=held)[0]
-    return Basis(tuple((g.name, r) for g, r in gates), incumbent.digest if incumbent else None, last)
+    return Basis(tuple(gates), incumbent.digest if incumbent else None, last)
 
 
 def judge_all(

@@ -73,8 +73,9 @@ _HISTORY = sql("""
     ORDER BY promotion.id DESC LIMIT :limit
 """)
 _MOVES = sql("""
-    SELECT generation, action, to_version_id FROM promotion
-    WHERE artifact_id = :artifact AND alias = :alias ORDER BY generation
+    SELECT promotion.generation, promotion.action, promotion.to_version_id, version.deleted_at IS NOT NULL
+    FROM promotion JOIN version ON version.id = promotion.to_version_id
+    WHERE promotion.artifact_id = :artifact AND promotion.alias = :alias ORDER BY promotion.generation
 """)
 
 
@@ -148,6 +149,7 @@ class StoredPromotions:
         expectation = _Expectation(expect, expect_generation)
         for _ in range(_JUDGE_ATTEMPTS):
             target, basis, verdicts = self._judge(parsed, alias)
+            reached("promotion.judged")
             try:
                 with self._session.writing() as transaction:
                     moved = self._promote(transaction, target, alias, expectation, basis, verdicts, reason)
@@ -438,7 +440,7 @@ def _rollback_version(
     Raises:
         Refused: there is none, or ``to`` never held the alias.
     """
-    held_once = {version for _, _, version in transaction.all(_MOVES, artifact=artifact, alias=alias)}
+    held_once = {version for _, _, version, _ in transaction.all(_MOVES, artifact=artifact, alias=alias)}
     if to is not None:
         target = _target(rows.require(transaction, Reference(name, version=to)))
         if target.version_id not in held_once:
@@ -457,8 +459,10 @@ def _rollback_version(
 
 
 def _earlier_version(transaction: Transaction, artifact: int, name: str, alias: str) -> int | None:
-    moves = [Move(g, Action(a), v) for g, a, v in transaction.all(_MOVES, artifact=artifact, alias=alias)]
-    return rollback_target(moves, lived_generations(transaction, name, alias))
+    found = transaction.all(_MOVES, artifact=artifact, alias=alias)
+    moves = [Move(generation, Action(action), version) for generation, action, version, _ in found]
+    deleted = {version for _, _, version, gone in found if gone}
+    return rollback_target(moves, lived_generations(transaction, name, alias), deleted)
 
 
 def _promotion(artifact: str, row: Row, *, changed: bool = True) -> Promotion:

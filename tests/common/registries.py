@@ -129,23 +129,23 @@ class Maker:
 
     def __init__(self, registry: Registry, scratch: Path) -> None:
         self.registry = registry
-        self._scratch = scratch
-        self._made = 0
+        self.scratch = scratch
+        self.made = 0
 
     def _folder(self) -> Path:
-        self._made += 1
-        return self._scratch / f"content-{self._made}"
+        self.made += 1
+        return self.scratch / f"content-{self.made}"
 
     def adapter(self, name: str = "support-bot", **options: Any) -> Version:
-        folder = content.write_adapter(self._folder(), seed=self._made)
+        folder = content.write_adapter(self._folder(), seed=self.made)
         return self.publish(name, folder, "adapter", **options)
 
     def model(self, name: str = "tiny", **options: Any) -> Version:
-        tensors = {"model.embed_tokens.weight": ("BF16", (16, 8), self._made)}
+        tensors = {"model.embed_tokens.weight": ("BF16", (16, 8), self.made)}
         return self.publish(name, content.write_model(self._folder(), tensors), "model", **options)
 
     def dataset(self, name: str = "held-out", **options: Any) -> Version:
-        lines = b'{"id": "1", "text": "%d"}\n' % self._made
+        lines = b'{"id": "1", "text": "%d"}\n' % self.made
         folder = content.write_dataset(self._folder(), {"examples.jsonl": lines})
         return self.publish(name, folder, "dataset", **options)
 
@@ -168,14 +168,20 @@ class Maker:
         *,
         evaluator: str | None = "evaluate",
         name: str = "scores",
+        of: Version | None = None,
+        stated_on: Version | None = None,
         **document: Any,
     ) -> Version:
         """A report of ``subject`` on a held-out set, made by a run of the task ``evaluator``; None: by hand.
 
-        ``document`` is what `write_report` takes.
+        ``of`` and ``stated_on`` are what it is published for, where that is something else. ``document`` is
+        what `write_report` takes.
         """
         folder = write_report(self._folder(), subject.digest, on.digest, value, **document)
-        parents = [Parent(subject.ref, Role.SUBJECT), Parent(on.ref, Role.HELD_OUT)]
+        parents = [
+            Parent((of or subject).ref, Role.SUBJECT),
+            Parent((stated_on or on).ref, Role.HELD_OUT),
+        ]
         by = running(self.registry, evaluator)[0] if evaluator else self.registry
         return self.publish(name, folder, "report", parents=parents, by=by)
 

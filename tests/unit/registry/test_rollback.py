@@ -14,9 +14,11 @@ from registry.values import Action
 P, R, X = Action.PROMOTE, Action.ROLLBACK, Action.REVERT
 
 
-def target(*moves: tuple[Action, int], lived: Collection[int] | None = None) -> int | None:
+def target(
+    *moves: tuple[Action, int], lived: Collection[int] | None = None, deleted: Collection[int] = ()
+) -> int | None:
     history = [Move(generation, action, to) for generation, (action, to) in enumerate(moves, start=1)]
-    return rollback_target(history, lived)
+    return rollback_target(history, lived, deleted)
 
 
 @pytest.mark.parametrize("moves", [(), ((P, 1),), ((P, 1), (P, 2), (R, 1)), ((P, 1), (R, 1))])
@@ -70,6 +72,11 @@ def test_a_failed_first_promotion_has_nothing_to_go_back_to() -> None:
 
 def test_after_a_rollback_what_lived_earlier_is_found() -> None:
     assert target((P, 1), (P, 2), (P, 3), (P, 4), (R, 2), lived={1, 2, 4, 5}) == 1
+
+
+def test_what_was_deleted_is_passed_over() -> None:
+    assert target((P, 1), (P, 2), (P, 3), deleted={2}) == 1
+    assert target((P, 1), (P, 2), deleted={1}) is None
 
 
 MOVES = st.lists(st.tuples(st.sampled_from(Action), st.integers(1, 4)), min_size=1, max_size=12)
