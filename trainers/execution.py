@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,6 +20,7 @@ import psutil
 from trainers import guard
 
 _PIECE = 256 * 1024
+_MARK = "PODIUM_EXECUTION"  # in the environment of all processes of an execution: which one it is
 
 
 class Ending(StrEnum):
@@ -79,21 +81,23 @@ class ProcessExecutor:
         deadline: float,
         sink: Callable[[bytes], None],
     ) -> ProcessExecution:
+        mark = uuid.uuid4().hex
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", guard.__file__, str(deadline), *command),
             cwd=folder,
-            env=dict(environment),
+            env={**environment, _MARK: mark},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,  # a signal from the terminal is for the worker, which then ends its runs
         )
-        return ProcessExecution(process, sink)
+        return ProcessExecution(process, sink, mark)
 
 
 class ProcessExecution:
-    def __init__(self, process: asyncio.subprocess.Process, sink: Callable[[bytes], None]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, sink: Callable[[bytes], None], mark: str) -> None:
         self._process = process
+        self._mark = mark
         self._reading = asyncio.ensure_future(self._read(sink))
 
     @property
@@ -124,28 +128,36 @@ class ProcessExecution:
         self._process.stdin.close()
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGCONT)
-        _kill_session(self.pid)
+        _kill_left(self.pid, self._mark)
 
     async def wait(self) -> Ended:
         assert self._process.stdout is not None
-        said = await self._process.stdout.read()
-        await self._process.wait()
+        said = await self._process.stdout.read()  # ends with the guard
         # The guard itself may have been killed; the task died with it, but not what the task had started.
-        _kill_session(self.pid)
-        with contextlib.suppress(asyncio.TimeoutError):
-            # A daemon that outlived its guard may hold the pipe open; what it prints is nobody's log.
-            await asyncio.wait_for(self._reading, 5)
+        # That may hold the pipe of its output open, and asyncio waits for a process until its pipes are closed.
+        await asyncio.to_thread(_kill_left, self.pid, self._mark)
+        await self._process.wait()
+        await self._reading
         if not said:
             return Ended(Ending.EXITED, -signal.SIGKILL)
         last = json.loads(said)
         return Ended(Ending(last["reason"]), last["status"])
 
 
-def _kill_session(session: int) -> None:
-    """Kill the task's processes of a session; its leader, the guard, last, because it knows daemons too."""
-    for process in psutil.process_iter():
-        try:
-            if process.pid != session and os.getsid(process.pid) == session:
+def _kill_left(session: int, mark: str) -> None:
+    """Kill the processes of an execution, but not its guard (the session's leader), until none is left."""
+    while left := [process for process in psutil.process_iter() if _belongs(process, session, mark)]:
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        except (psutil.NoSuchProcess, ProcessLookupError):
-            continue
+        psutil.wait_procs(left, timeout=1)
+
+
+def _belongs(process: psutil.Process, session: int, mark: str) -> bool:
+    """Whether it is of the session, or carries the mark: a daemon has left the session, but not its marks."""
+    try:
+        if process.pid == session or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return os.getsid(process.pid) == session or process.environ().get(_MARK) == mark
+    except (psutil.Error, OSError):
+        return False

@@ -1,0 +1,226 @@
+"""Carrying out a command: real processes, real signals."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.common.waiting import wait_until
+from trainers.execution import Ended, Ending, ProcessExecution, ProcessExecutor
+from trainers.guard import boot_clock
+
+# A task that writes its own number and those of what it starts: a child, and a daemon with its own session.
+TREE = """
+import os, signal, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+daemon = os.fork()
+if daemon == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    open("daemon", "w").write(str(os.getpid()))
+    time.sleep(600)
+os.waitpid(daemon, 0)
+while not os.path.exists("daemon") or not open("daemon").read():
+    time.sleep(0.01)
+open("tree.part", "w").write(f"{os.getpid()} {child.pid} {open('daemon').read()}")
+os.rename("tree.part", "tree")
+time.sleep(600)
+"""
+
+
+class Carried:
+    """An execution in a folder, and what it printed."""
+
+    def __init__(self, execution: ProcessExecution, folder: Path, printed: list[bytes]) -> None:
+        self.execution = execution
+        self.folder = folder
+        self.printed = printed
+
+    @property
+    def guard(self) -> psutil.Process:
+        return psutil.Process(self.execution.pid)
+
+    async def tree(self) -> list[int]:
+        """The processes of `TREE`, once all of them are there."""
+        found = await asyncio.to_thread(wait_until, self._tree, 20, "the tree is there")
+        return [int(pid) for pid in found.split()]
+
+    def _tree(self) -> str:
+        path = self.folder / "tree"
+        return path.read_text() if path.exists() else ""
+
+
+def run(
+    folder: Path, code: str, then: Callable[[Carried], Awaitable[None]] | None = None, *, lives: float = 60.0
+) -> tuple[Ended, bytes]:
+    """Carry out Python code, do something meanwhile, and return how it ended and what it printed."""
+
+    async def carry() -> tuple[Ended, bytes]:
+        printed: list[bytes] = []
+        execution = await ProcessExecutor().start(
+            [sys.executable, "-c", code],
+            folder=folder,
+            environment=dict(os.environ),
+            deadline=boot_clock() + lives,
+            sink=printed.append,
+        )
+        try:
+            if then is not None:
+                await then(Carried(execution, folder, printed))
+            ended = await asyncio.wait_for(execution.wait(), 60)
+        except BaseException:
+            execution.kill()
+            await execution.wait()
+            raise
+        return ended, b"".join(printed)
+
+    return asyncio.run(carry())
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(psutil.pid_exists(pid) and _lives(pid) for pid in pids)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    wait_until(lambda: gone(pids), 20, lambda: f"of {pids} some live")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("pass", 0), ("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", -9)],
+)
+def test_the_status_is_that_of_the_task(tmp_path: Path, code: str, status: int) -> None:
+    assert run(tmp_path, code)[0] == Ended(Ending.EXITED, status)
+
+
+def test_all_that_is_printed_arrives_byte_by_byte(tmp_path: Path) -> None:
+    code = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 40_000); print('end', file=sys.stderr)"
+    _, printed = run(tmp_path, code)
+    assert printed == bytes(range(256)) * 40_000 + b"end\n"
+
+
+def test_what_a_task_leaves_running_ends_with_it(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    async def then(carried: Carried) -> None:
+        pids.extend(await carried.tree())
+        os.kill(pids[0], signal.SIGKILL)
+
+    ended, _ = run(tmp_path, TREE, then)
+    assert ended.ending is Ending.EXITED
+    assert gone(pids)
+
+
+def test_it_ends_itself_when_its_lease_is_not_confirmed(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    async def then(carried: Carried) -> None:
+        pids.extend(await carried.tree())
+        await carried.execution.confirm(boot_clock())
+
+    ended, _ = run(tmp_path, TREE, then)
+    assert ended == Ended(Ending.UNCONFIRMED, -signal.SIGKILL)
+    assert gone(pids)
+
+
+def test_a_confirmation_lets_it_live_on(tmp_path: Path) -> None:
+    async def then(carried: Carried) -> None:
+        await carried.execution.confirm(boot_clock() + 60)
+
+    ended, _ = run(tmp_path, "import time; time.sleep(1.5)", then, lives=1.0)
+    assert ended == Ended(Ending.EXITED, 0)
+
+
+def test_a_stop_lets_the_task_end_by_itself(tmp_path: Path) -> None:
+    code = """
+import signal, sys, time
+def stop(*_):
+    print("saved", flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+    async def then(carried: Carried) -> None:
+        await asyncio.to_thread(wait_until, lambda: b"ready\n" in b"".join(carried.printed), 20, "ready")
+        await carried.execution.stop(30)
+
+    assert run(tmp_path, code, then) == (Ended(Ending.STOPPED, 3), b"ready\nsaved\n")
+
+
+def test_a_task_that_ignores_the_stop_is_killed_after_its_grace(tmp_path: Path) -> None:
+    code = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+    async def then(carried: Carried) -> None:
+        await asyncio.to_thread(wait_until, lambda: b"ready\n" in b"".join(carried.printed), 20, "ready")
+        await carried.execution.stop(0.2)
+
+    assert run(tmp_path, code, then)[0] == Ended(Ending.STOPPED, -signal.SIGKILL)
+
+
+def test_a_kill_ends_the_tree_also_when_all_of_it_is_stopped(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    async def then(carried: Carried) -> None:
+        pids.extend(await carried.tree())
+        for pid in (carried.execution.pid, *pids):
+            os.kill(pid, signal.SIGSTOP)
+        carried.execution.kill()
+
+    run(tmp_path, TREE, then)
+    assert gone(pids)
+
+
+def test_the_task_dies_with_its_guard(tmp_path: Path) -> None:
+    pids: list[int] = []
+
+    async def then(carried: Carried) -> None:
+        pids.extend(await carried.tree())
+        carried.guard.kill()
+
+    ended, _ = run(tmp_path, TREE, then)
+    assert ended.status == -signal.SIGKILL
+    assert gone(pids)
+
+
+def test_the_tree_dies_when_the_worker_is_killed(tmp_path: Path) -> None:
+    worker = f"""
+import asyncio, os, sys
+from pathlib import Path
+from trainers.execution import ProcessExecutor
+from trainers.guard import boot_clock
+async def main():
+    execution = await ProcessExecutor().start(
+        [sys.executable, "-c", {TREE!r}], folder=Path({str(tmp_path)!r}), environment=dict(os.environ),
+        deadline=boot_clock() + 600, sink=lambda data: None)
+    await execution.wait()
+asyncio.run(main())
+"""
+    process = psutil.Popen([sys.executable, "-P", "-c", worker])
+    tree = tmp_path / "tree"
+    wait_until(tree.exists, 20, "the tree is there")
+    pids = [int(pid) for pid in tree.read_text().split()]
+    process.kill()
+    process.wait()
+    wait_until_gone(pids)

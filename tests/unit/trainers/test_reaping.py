@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from registry import Registry
+from registry.resources import Resources
+from registry.runs import RunRequest, RunState
+from registry.values import Lease
+from trainers.reaping import LeaseWatch, Reaper
+
+LEASE = Lease("run/1", "worker-1", epoch=1, beat=0)
+
+
+def test_a_lease_is_stale_when_no_beat_was_seen_for_a_whole_term() -> None:
+    watch = LeaseWatch(term=10)
+    assert watch.look([LEASE], now=100) == []
+    assert watch.look([LEASE], now=109.9) == []
+    assert watch.look([LEASE], now=110) == [LEASE]
+
+
+def test_a_beat_starts_the_term_again() -> None:
+    watch = LeaseWatch(term=10)
+    watch.look([LEASE], now=100)
+    beaten = replace(LEASE, beat=1)
+    assert watch.look([beaten], now=109) == []
+    assert watch.look([beaten], now=118) == []
+    assert watch.look([beaten], now=119) == [beaten]
+
+
+def test_a_new_epoch_starts_the_term_again() -> None:
+    watch = LeaseWatch(term=10)
+    watch.look([LEASE], now=100)
+    assert watch.look([replace(LEASE, epoch=2)], now=111) == []
+
+
+def test_a_lease_that_was_free_in_between_is_looked_at_afresh() -> None:
+    watch = LeaseWatch(term=10)
+    watch.look([LEASE], now=100)
+    watch.look([], now=105)
+    assert watch.look([LEASE], now=111) == []
+
+
+def test_a_run_that_its_worker_left_is_queued_again(registry: Registry) -> None:
+    run = registry.runs.queue(RunRequest("train"))
+    room = Resources()
+    registry.runs.claim("worker-1", free=room, total=room)
+    said: list[str] = []
+    reaper = Reaper(registry, "worker-2", 0.0, said.append)
+    reaper.look()
+    assert registry.runs.get(run.id).state is RunState.QUEUED
+    assert registry.leases.get(run.lease) is None
+    assert said == [f"run {run.id}: left by worker-1, now queued"]
+
+
+def test_a_reaper_leaves_its_own_runs_alone(registry: Registry) -> None:
+    run = registry.runs.queue(RunRequest("train"))
+    room = Resources()
+    registry.runs.claim("worker-1", free=room, total=room)
+    Reaper(registry, "worker-1", 0.0, print).look()
+    assert registry.runs.get(run.id).state is RunState.RUNNING
