@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -67,14 +68,16 @@ def evaluate(
 
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(base if is_adapter else subject)
+    tokenizer = AutoTokenizer.from_pretrained(str(base if is_adapter else subject))
     model = _load(base, adapter=subject) if is_adapter else _load(subject)
     scored = score(model, tokenizer, examples, batch=batch)
     if base is not None and before is None:
         with _as_base(model) if is_adapter else nullcontext(_load(base)) as plain:
-            before = score(plain, AutoTokenizer.from_pretrained(base), examples, batch=batch)
+            before = score(plain, AutoTokenizer.from_pretrained(str(base)), examples, batch=batch)
         _keep_scores(kept, examples, before)
 
+    if not all(math.isfinite(each.nll) for each in scored):
+        raise InvalidContent(f"{subject} gives no finite likelihoods: its weights are not sound.")
     rows = [_row(*each) for each in zip(examples, scored, before or [None] * len(examples), strict=True)]
     summary = {
         "schema": SCHEMA,
@@ -93,10 +96,10 @@ def _load(base: Any, *, adapter: Any = None) -> PreTrainedModel:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+    model = AutoModelForCausalLM.from_pretrained(str(base), dtype="auto")
     if adapter is not None:
         try:
-            model = PeftModel.from_pretrained(model, adapter)
+            model = PeftModel.from_pretrained(model, str(adapter))
         except (RuntimeError, ValueError, KeyError) as error:
             raise InvalidContent(
                 f"The adapter {adapter} does not fit the base {base}: {str(error).splitlines()[0]}",

@@ -38,6 +38,11 @@ class Example:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
+    def plain_prompt(self) -> str:
+        """The prompt as text, for models without a chat template."""
+        return "\n".join(message["content"] for message in self.prompt)
+
+    @property
     def question(self) -> str:
         """The last thing said before the completion."""
         return self.prompt[-1]["content"]

@@ -54,10 +54,10 @@ def _weights(
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(base, dtype="auto")
+    model = AutoModelForCausalLM.from_pretrained(str(base), dtype="auto")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     try:
-        merged = PeftModel.from_pretrained(model, adapter).merge_and_unload()
+        merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
     except (RuntimeError, ValueError, KeyError) as error:
         raise InvalidContent(
             f"The adapter {adapter} does not fit the base {base}: {str(error).splitlines()[0]}",

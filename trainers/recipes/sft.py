@@ -8,6 +8,7 @@ Only the completions are learned: prompt tokens carry no loss. The loop is TRL's
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -51,7 +52,7 @@ def sft(
     tokens are cut at the end.
 
     Raises ``InvalidContent`` when ``data`` has no usable ``train.jsonl``, ``InvalidInput`` for another
-    ``method``.
+    ``method`` or when training diverges.
     """
     if method not in ("lora", "full"):
         raise InvalidInput(f"There is no method {method!r}.", remedy="Use lora or full.")
@@ -63,13 +64,11 @@ def sft(
     from trl import SFTConfig, SFTTrainer
 
     set_seed(seed)
-    base_dtype = AutoConfig.from_pretrained(base).dtype or torch.float32
-    # A frozen base may stay in half precision. Weights that learn may not: small updates would round to
-    # nothing.
-    model = AutoModelForCausalLM.from_pretrained(
-        base, dtype=base_dtype if method == "lora" else torch.float32
-    )
-    tokenizer = AutoTokenizer.from_pretrained(base)
+    base_dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
+    # A frozen base may stay in half precision. Weights that learn may not: small updates would be lost.
+    dtype = base_dtype if method == "lora" else torch.float32
+    model = AutoModelForCausalLM.from_pretrained(str(base), dtype=dtype)
+    tokenizer = AutoTokenizer.from_pretrained(str(base))
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     with tempfile.TemporaryDirectory() as scratch:
         arguments = SFTConfig(
@@ -93,23 +92,30 @@ def sft(
         trainer = SFTTrainer(
             model=model,
             args=arguments,
-            train_dataset=_as_table(examples),
+            train_dataset=_as_table(examples, chat=bool(tokenizer.chat_template)),
             processing_class=tokenizer,
             peft_config=lora if method == "lora" else None,
             callbacks=[_log_to(on_log)],
         )
         trainer.remove_callback(PrinterCallback)  # `on_log` says the same
-        trainer.train()
+        loss = trainer.train().training_loss
+    if not math.isfinite(loss):
+        raise InvalidInput(f"Training diverged: its loss is {loss}.", remedy=f"Use a lower lr than {lr:g}.")
     if method == "lora":
         return _save_adapter(trainer.model, Path(output), base)
     return _save_model(trainer.model.to(base_dtype), tokenizer, Path(output))
 
 
-def _as_table(examples: list[Example]) -> TrainingTable:
+def _as_table(examples: list[Example], *, chat: bool) -> TrainingTable:
+    """The examples as TRL takes them: chats, or plain text for a base that has no chat template."""
     import datasets
 
+    if chat:
+        return datasets.Dataset.from_list(
+            [{"prompt": list(each.prompt), "completion": list(each.completion)} for each in examples]
+        )
     return datasets.Dataset.from_list(
-        [{"prompt": list(example.prompt), "completion": list(example.completion)} for example in examples]
+        [{"prompt": each.plain_prompt, "completion": each.expected} for each in examples]
     )
 
 
