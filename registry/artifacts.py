@@ -109,6 +109,9 @@ class Artifact(os.PathLike[str]):
     def __truediv__(self, name: str) -> Path:
         return self.path / name
 
+    def __deepcopy__(self, _: dict[int, Any]) -> Self:
+        return self  # it does not change, and libraries copy configurations that hold the path they came from
+
     def __repr__(self) -> str:
         what = self.ref or self.digest or self._path
         return f"{type(self).__name__}({str(what)!r})"
