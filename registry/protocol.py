@@ -171,7 +171,8 @@ class Events(Protocol):
 
     def after(self, sequence: int, *, limit: int = 100) -> list[Event]: ...
 
-    def get(self, event_id: str) -> Event: ...
+    def get(self, event_id: str) -> Event:
+        """An event by its id, or by the beginning of it that no other has. Raises `NotFound`."""
 
     def tail(self, *, limit: int = 20) -> list[Event]:
         """The newest events, oldest of them first."""
@@ -272,7 +273,8 @@ class Deliveries(Protocol):
     def resume(self, consumer: str, alias: str) -> int:
         """Make pending what waits for ``artifact:alias``; how many that were."""
 
-    def get(self, delivery_id: str) -> Delivery: ...
+    def get(self, delivery_id: str) -> Delivery:
+        """A delivery by its id, or by the beginning of it that no other has. Raises `DeliveryNotFound`."""
 
     def find(
         self,

@@ -1,7 +1,8 @@
 """What a trigger does: actions as values, stored by `podium deploy`, carried out without a user's code.
 
 Texts may hold placeholders that are filled from the event: ``{ref}`` (the version, as ``name:v7``),
-``{event}``, ``{actor}``, and each field of the event's data, such as ``{artifact}`` or ``{alias}``.
+``{event}`` (its id), ``{what}`` (its type and subject), ``{actor}``, and each field of the event's data, such
+as ``{artifact}`` or ``{alias}``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from registry.runs import RunRequest
 from registry.values import Role
 from triggers.errors import InvalidAction
 
-_ALWAYS = frozenset({"ref", "event", "actor"})
+_ALWAYS = frozenset({"ref", "event", "what", "actor"})
 
 
 @runtime_checkable
@@ -65,7 +66,7 @@ class Promote:
     """Move an alias of the event's artifact to the event's version, behind the alias's gates."""
 
     alias: str
-    reason: str = "by {event}"
+    reason: str = "{what}"
 
     kind: ClassVar[str] = "promote"
 

@@ -17,6 +17,7 @@ from registry.deliveries import Delivery, DeliveryState
 from registry.errors import BrokerUnavailable, InvalidInput
 from registry.values import Event
 
+_SHOWN = 12  # digits of an id in tables; commands take as many as it takes to be the only one
 _FOLLOW_SECONDS = 1.0
 _LIMIT = click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
 
@@ -240,15 +241,18 @@ def subscribe(out: Output, file: Path) -> None:
 
 
 def _events_table(out: Output, found: list[Event]) -> RenderableType:
-    rows = [[e.sequence, e.at, e.type.removeprefix("podium."), e.subject, e.actor, e.id] for e in found]
+    rows = [
+        [e.sequence, e.at, e.type.removeprefix("podium."), e.subject, e.actor, e.id[:_SHOWN]] for e in found
+    ]
     return out.table([">#", "when", "what", "subject", "actor", "id"], rows)
 
 
 def _deliveries_table(out: Output, found: list[Delivery]) -> RenderableType:
-    rows = [
-        [d.id, d.subscription, d.event.subject, d.state.value, d.attempts, d.changed_at, _first_line(d.error)]
-        for d in found
-    ]
+    def row(d: Delivery) -> list[object]:
+        ended = (d.state.value, d.attempts, d.changed_at, _first_line(d.error))
+        return [d.id[:_SHOWN], d.subscription, d.event.subject, *ended]
+
+    rows = [row(each) for each in found]
     return out.table(["delivery", "subscription", "event", "state", ">attempts", "when", "error"], rows)
 
 

@@ -78,7 +78,8 @@ def reference_of(data: Data) -> str | None:
 
 
 def fields_of(event: Received[Any]) -> dict[str, str]:
-    """What the placeholders of an action stand for: the data's fields, ``ref``, ``event``, ``actor``."""
+    """What the placeholders of an action stand for (`triggers.actions`)."""
     data = {name: str(v) for name, v in event.data.model_dump().items() if v is not None}
     reference = {} if event.ref is None else {"ref": event.ref}
-    return {**data, **reference, "event": event.id, "actor": event.actor}
+    what = f"{event.type.removeprefix('podium.')} {event.subject}"
+    return {**data, **reference, "event": event.id, "what": what, "actor": event.actor}

@@ -86,7 +86,7 @@ _END = sql("""
         attempts = attempts - :refund, changed_at = :now
     WHERE id = :id AND state = 'running' AND epoch = :epoch
 """)
-_GET = sql(f"{_FROM} WHERE d.id = :id")
+_GET = sql(f"{_FROM} WHERE d.id >= :first AND d.id < :after ORDER BY d.id LIMIT 2")
 _STATE = sql("SELECT state FROM delivery WHERE id = :id {lock}")
 _AGAIN = sql("""
     UPDATE delivery SET state = 'pending', attempts = 0, due_at = :now, changed_at = :now WHERE id = :id
@@ -218,13 +218,13 @@ class StoredDeliveries:
 
     def get(self, delivery_id: str) -> Delivery:
         with self._session.reading() as reader:
-            row = reader.first(_GET, id=delivery_id)
-        if row is None:
+            rows = reader.all(_GET, first=delivery_id, after=delivery_id + "~") if delivery_id else []
+        if len(rows) != 1:
+            how_many = "more than one delivery" if rows else "no delivery"
             raise DeliveryNotFound(
-                f"There is no delivery '{delivery_id[:40]}'.",
-                remedy="See 'podium dlq list' or 'podium events show'.",
+                f"There is {how_many} '{delivery_id[:40]}'.", remedy="See 'podium dlq list --state all'."
             )
-        return _delivery(row)
+        return _delivery(rows[0])
 
     def find(
         self,
@@ -240,11 +240,11 @@ class StoredDeliveries:
 
     def retry(self, delivery_id: str) -> Delivery:
         with self._session.writing() as transaction:
-            row = transaction.first(_STATE, id=delivery_id)
-            if row is not None:
-                _check(DeliveryState(row[0]), DeliveryState.PENDING, delivery_id, asked=True)
-                transaction.execute(_AGAIN, id=delivery_id, now=self._session.now())
-            return self.get(delivery_id)
+            found = self.get(delivery_id)
+            state = transaction.one(_STATE, id=found.id)[0]
+            _check(DeliveryState(state), DeliveryState.PENDING, found.id, asked=True)
+            transaction.execute(_AGAIN, id=found.id, now=self._session.now())
+            return self.get(found.id)
 
     def replay(self, event: Event, subscription: str) -> Collection[Delivery]:
         with self._session.writing() as transaction:
