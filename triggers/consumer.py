@@ -159,8 +159,7 @@ class Consumer:
 
     async def _take(self, events: Sequence[Event], incarnation: int | None) -> None:
         if events:
-            free = self._executor.free
-            self._executor.start(await self._calls(lambda: self._record(events, incarnation, free)))
+            await self._executor.start_claimed_by(lambda free: self._record(events, incarnation, free))
 
     def _record(self, events: Sequence[Event], incarnation: int | None, free: int) -> list[Delivery]:
         """Write what follows from events, and claim at once what may start: one transaction for both."""

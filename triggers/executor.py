@@ -32,6 +32,7 @@ from triggers.served import Served
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0  # what other processes ask for (replays, retries, releases) is seen after this long
+_MOST_RUNNING = 1000  # more than all consumers together run at a time
 _BACKOFF = wait_exponential(0.1, max=5)
 _GIVE_UP = stop_after_delay(60)
 
@@ -59,16 +60,41 @@ class Executor:
         self._news = asyncio.Event()
         self._failure: Exception | None = None
         self._running: set[asyncio.Task[None]] = set()
+        self._started: set[str] = set()  # ids of deliveries that run here
+        self._claiming = asyncio.Lock()
+        self._in_doubt = False  # a claim may have been committed whose answer was lost
 
-    @property
-    def free(self) -> int:
-        """How many more deliveries can be started now."""
-        return self._free
+    async def start_claimed_by(self, claim: Callable[[int], Sequence[Delivery]]) -> None:
+        """Run what ``claim``, a call of the registry, claims; it is told how many more can be started now.
 
-    def start(self, claimed: Sequence[Delivery]) -> None:
-        """Run deliveries that were claimed under the lease."""
+        Raises:
+            DatabaseUnavailable: what was claimed all the same is found and run later.
+        """
+        async with self._claiming:
+            free = self._free
+            try:
+                claimed = await self._calls(lambda: claim(free))
+            except DatabaseUnavailable:
+                self._in_doubt = True
+                self.look()
+                raise
+            self._start(claimed)
+
+    async def _start_unanswered(self) -> None:
+        """Run what was claimed under the lease and does not run: nobody else would while the lease holds."""
+        async with self._claiming:  # no claim is on its way
+            started = frozenset(self._started)
+            running = await self._calls(
+                lambda: self._registry.deliveries.find(state=DeliveryState.RUNNING, limit=_MOST_RUNNING)
+            )
+            ours = [d for d in running if (d.consumer, d.epoch) == (self._consumer, self._lease.epoch)]
+            self._start([d for d in ours if d.id not in started])
+            self._in_doubt = False
+
+    def _start(self, claimed: Sequence[Delivery]) -> None:
         for delivery in claimed:
             self._free -= 1
+            self._started.add(delivery.id)
             task = asyncio.create_task(self._run(delivery))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -101,13 +127,18 @@ class Executor:
             await asyncio.wait(self._running, timeout=timeout)
 
     async def _start_due(self) -> None:
-        free = self._free
-        if free > 0:
-            deliveries, epoch = self._registry.deliveries, self._lease.epoch
-            claimed = await self._calls(lambda: deliveries.claim(self._consumer, epoch=epoch, limit=free))
-            if claimed:
-                reached("delivery.claimed")
-            self.start(claimed)
+        if self._in_doubt:
+            await self._start_unanswered()
+        if self._free > 0:
+            await self.start_claimed_by(self._claim)
+
+    def _claim(self, free: int) -> Sequence[Delivery]:
+        if free <= 0:
+            return []
+        claimed = self._registry.deliveries.claim(self._consumer, epoch=self._lease.epoch, limit=free)
+        if claimed:
+            reached("delivery.claimed")
+        return claimed
 
     def _pause(self) -> float:
         """Seconds until the next look; what waits for a released alias is made pending on the way."""
@@ -138,6 +169,7 @@ class Executor:
             self._failure = error
         finally:
             self._free += 1
+            self._started.discard(delivery.id)
             self.look()
 
     def _handle(self, delivery: Delivery) -> None:
