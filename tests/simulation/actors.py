@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import cast
 
-from registry.errors import DatabaseUnavailable, PodiumError, StaleAuthority
-from registry.values import Lease, Promotion
+from registry.errors import DatabaseUnavailable, PodiumError
+from registry.values import Promotion
 from tests.simulation.beginning import ARTIFACTS, VERSIONS
 from tests.simulation.blobs import SharedStore
 from tests.simulation.broker import SharedBus
 from tests.simulation.oracle import Acknowledged
 from tests.simulation.process import Process
 from tests.simulation.storage import SharedRegistry
-from triggers.calls import Threads
-from triggers.leadership import Leadership
-from triggers.relay import LEASE, Relay
+from triggers.relay import run_relay
 
 Main = Callable[[Process], Awaitable[None]]
 
@@ -88,28 +85,19 @@ async def _generation(process: Process, registry: SharedRegistry, name: str, ali
 
 
 def relay(reports: list[str] | None = None) -> Main:
-    """Relays whenever it leads, as `triggers.relay.run_relay` does."""
+    """Relays whenever it leads."""
 
     async def main(process: Process) -> None:
         registry, bus = registry_of(process, "system:up"), SharedBus(process)
-        calls = cast(Threads, process)
-        leadership = Leadership(
-            registry.leases, LEASE, term=process.world.term, calls=calls, clock=process.world.loop.time
-        )
 
         def report(line: str, *, healthy: bool = True) -> None:
             process.world.note(f"{process.name}: {line}")
             if reports is not None and not healthy:
                 reports.append(line)
 
-        async def work(lease: Lease) -> None:
-            process.world.note(f"{process.name} leads, epoch {lease.epoch}")
-            with suppress(StaleAuthority):
-                await Relay(registry, bus, lease, calls=calls, report=report).run()
-
         while True:
             with suppress(DatabaseUnavailable):
-                await leadership.lead(asyncio.Event(), work)
+                await run_relay(registry, bus, asyncio.Event(), report)
             await asyncio.sleep(0.1)
 
     return main

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+from collections.abc import Callable
 from typing import Any
+
+from tests.simulation.process import current
 
 
 class Stuck(AssertionError):
@@ -25,6 +28,13 @@ class _JumpingSelector(selectors.SelectSelector):
         return []
 
 
+def monotonic() -> float:
+    """`time.monotonic` for code that runs in a world."""
+    process = current.get()
+    assert process is not None, "only processes of a world have this clock"
+    return process.world.now
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop of simulated seconds, beginning at 0."""
 
@@ -36,5 +46,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._jumping.now
 
-    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
-        raise AssertionError("a simulation has one thread")
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, call: Callable[..., Any], *arguments: Any
+    ) -> asyncio.Future[Any]:
+        """Instead of in a thread, the call runs here, in pieces: see `Process.interleaved`."""
+        process = current.get()
+        assert process is not None, "only processes of a world have threads"
+        return self.create_task(process.interleaved(lambda: call(*arguments)))

@@ -36,7 +36,6 @@ class Process:
         self.alive = True
         self.death: asyncio.Future[None] = world.loop.create_future()
         self.tasks: set[asyncio.Task[object]] = set()
-        self.idle = 0.0  # seconds for which the last call would have waited for news
         self._paused_until = 0.0
         self._strand: _Strand | None = None
 
@@ -70,12 +69,8 @@ class Process:
     async def __call__(self, call: Callable[[], T]) -> T:
         """Run a blocking call of the registry (`triggers.calls.Calls`), alone."""
         await self.step()
-        self.idle = 0.0
         with self.world.inside(self):
-            result = call()
-        if self.idle:
-            await asyncio.sleep(self.idle)
-        return result
+            return call()
 
     async def interleaved(self, call: Callable[[], T]) -> T:
         """Run a blocking call; others may do something before each of its transactions."""
@@ -89,6 +84,7 @@ class Process:
             if done:
                 return strand.result()
             try:
+                await asyncio.sleep(strand.sleeps)
                 await self.step()
             except BaseException as error:
                 strand.end(error)
@@ -97,8 +93,12 @@ class Process:
     def between_transactions(self) -> None:
         """A place where another process may come first, if this one is `interleaved`."""
         self.check()
+        self.sleep(0.0)
+
+    def sleep(self, seconds: float) -> None:
+        """In a call that is `interleaved`: let time pass and others work, as `time.sleep` would."""
         if self._strand is not None and self._strand.is_current:
-            self._strand.suspend()
+            self._strand.suspend(seconds)
 
 
 class _Strand:
@@ -108,6 +108,7 @@ class _Strand:
         self._greenlet = greenlet(call)
         self._greenlet.gr_context = contextvars.copy_context()
         self._value: object = None
+        self.sleeps = 0.0  # seconds that it does nothing, from where it stands
 
     @property
     def is_current(self) -> bool:
@@ -118,7 +119,8 @@ class _Strand:
         self._value = self._greenlet.switch()
         return self._greenlet.dead
 
-    def suspend(self) -> None:
+    def suspend(self, seconds: float) -> None:
+        self.sleeps = seconds
         parent = self._greenlet.parent
         assert parent is not None
         parent.switch()

@@ -62,7 +62,11 @@ def folders(root: Path) -> list[Path]:
         {**shared, "c.txt": b"second", "d/e.txt": b"deeper"},
         {"one.txt": b"1", "two.txt": b"2", "three.txt": b"3"},
     ]
-    return [write_dataset(root / str(number), files) for number, files in enumerate(contents)]
+    paths = [root / str(number) for number in range(len(contents))]
+    if not root.joinpath("0").exists():
+        for path, files in zip(paths, contents, strict=True):
+            write_dataset(path, files)
+    return paths
 
 
 def publisher(paths: Sequence[Path], told: Told) -> Main:

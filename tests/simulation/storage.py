@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     pass
 
 
+_LOOK_SECONDS = 0.02
 _URL = make_url("sqlite:///:memory:")
 
 
@@ -76,17 +77,17 @@ class SharedDatabase(Database):
 
 
 class SharedEvents(StoredEvents):
-    """The outbox, whose `wait` says how long it would have waited instead of doing so."""
+    """The outbox, at which one waits in virtual time."""
 
     def __init__(self, session: Session, process: Process) -> None:
         super().__init__(session)
         self._process = process
 
     def wait(self, sequence: int, timeout: float) -> bool:
-        if self._newest() > sequence:
-            return True
-        self._process.idle = timeout
-        return False
+        deadline = self._process.world.now + timeout
+        while not (is_news := self._newest() > sequence) and self._process.world.now < deadline:
+            self._process.sleep(min(_LOOK_SECONDS, timeout))
+        return is_news
 
 
 class SharedFiles(FileStore):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from registry.content import upload as uploads
 from registry.content.upload import Uploaded
 from registry.database.engine import Transaction
 from registry.database.statements import Statement
@@ -17,16 +16,11 @@ from registry.store.catalog import StoredCatalog
 from registry.values import Published
 from tests.simulation.blobs import SharedStore
 from tests.simulation.mutants import caught
-from tests.simulation.publishing import Inline, play
+from tests.simulation.publishing import play
 from tests.simulation.schedules import seeds
 from tests.simulation.world import ROUGH, Kill, World
 
 POINTS = ("upload.chunk_stored", "publish.recorded")
-
-
-@pytest.fixture(autouse=True)
-def _in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uploads, "ThreadPoolExecutor", Inline)
 
 
 def test_in_fair_weather_each_content_is_one_version(tmp_path: Path) -> None:

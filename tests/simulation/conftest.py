@@ -1,0 +1,22 @@
+"""What real time and real threads would bring into a simulation is taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from registry.content import upload
+from tests.simulation import clock
+from tests.simulation.publishing import Inline
+from triggers.executor import Executor
+from triggers.leadership import Leadership
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_takes_real_time() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upload, "ThreadPoolExecutor", Inline)
+        patch.setattr(Executor._end.retry, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
+        patch.setitem(Leadership.__init__.__kwdefaults__, "clock", clock.monotonic)
+        yield
