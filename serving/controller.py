@@ -98,7 +98,7 @@ class Controller:
             current = plan(desired, observed, self._clock())
             await self._record_replicas()
             if not current.steps:
-                self._say_waiting(current)
+                self._say("; ".join(current.waiting) or summary(observed))
                 return current
             if not await self._take_all(current.steps, observed):
                 return replace(current, wake_at=self._clock() + 0.2)
@@ -167,11 +167,10 @@ class Controller:
             await asyncio.to_thread(self._registry.deployments.observe, name, statuses)
             self._recorded = statuses
 
-    def _say_waiting(self, current: Plan) -> None:
-        said = "; ".join(current.waiting)
-        if said and said != self._said:
-            self._report(self.declared.deployment.name, said)
-        self._said = said
+    def _say(self, line: str) -> None:
+        if line and line != self._said:
+            self._report(self.declared.deployment.name, line)
+        self._said = line
 
 
 def resolve_desired(registry: Registry, declared: Declared) -> Desired:
@@ -217,6 +216,16 @@ def _status(deployment: str, index: int, seen: Observation) -> ReplicaStatus:
         models=tuple(sorted(seen.models)),
         detail=seen.detail[-500:],
     )
+
+
+def summary(observed: Observed) -> str:
+    """Where clients find what is served, in one line."""
+    endpoints = [seen.endpoint for seen in observed.replicas.values() if seen.map and seen.endpoint]
+    routes = observed.table.routes
+    names = [f"{served} = {route.current.ref}" for served, route in sorted(routes.items()) if served]
+    if not endpoints:
+        return ""
+    return f"{', '.join(names) or 'no names yet'} at {' '.join(endpoints)}"
 
 
 def describe(step: Step) -> str:

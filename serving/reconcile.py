@@ -34,7 +34,7 @@ TROUBLE_SECONDS = 2.0  # after an error that is nobody's account
 WATCH_SECONDS = 1.0  # longest wait for an event before the stop flag is looked at
 # Both together stay below the time that `podium up` gives its services to end.
 SHUTDOWN_DRAIN_SECONDS = 8.0
-SHUTDOWN_GRACE_SECONDS = 16.0
+SHUTDOWN_GRACE_SECONDS = 12.0
 
 
 def declared_in(registry: Registry) -> dict[str, Declared]:

@@ -14,7 +14,7 @@ from serving.vllm_engine import VLLMEngine
 from tests.common.engine_suite import EngineSuite, Place
 from tests.common.serving import write_float_lora
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
 SETTINGS = VLLM(args=("--dtype", "float32", "--max-model-len", "256"))
 
@@ -33,6 +33,6 @@ class TestVLLM(EngineSuite):
             one=write_float_lora(tmp_path / "one", tiny_llama, 1),
             two=write_float_lora(tmp_path / "two", tiny_llama, 2),
             unreadable=write_float_lora(tmp_path / "high", tiny_llama, 3, rank=64),
-            start_timeout=300,
+            start_timeout=540,
         )
         Child(folder).kill_all()

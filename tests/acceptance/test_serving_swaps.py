@@ -21,7 +21,7 @@ from tests.common.clients import Clients, ask
 from tests.common.outbox import open_registry
 from tests.common.serving import write_float_lora
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
 SWAPS = 20
 PROMPT = "Once upon a time"
@@ -83,7 +83,7 @@ def test_twenty_swaps_under_clients_that_never_pause_fail_nobody(tmp_path: Path,
 async def _swap_under_load(registry: StoredRegistry, home: Path, tiny_llama: Path) -> None:
     refs = _publish(registry, home, tiny_llama, adapters=3)
     async with _serving(registry) as lines:
-        await _live(registry, registry.promotions.promote(refs[0], "production"), timeout=300)
+        await _live(registry, registry.promotions.promote(refs[0], "production"), timeout=540)
         endpoint = registry.deployments.replicas("stories")[0].endpoint
         assert endpoint is not None
         known: dict[str, str] = {}
