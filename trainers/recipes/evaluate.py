@@ -25,6 +25,7 @@ from registry.settings import Settings
 from trainers.recipes.bootstrap import paired_bootstrap
 from trainers.recipes.content import identity
 from trainers.recipes.examples import Example, read_examples
+from trainers.recipes.quiet import quiet_progress
 from trainers.recipes.scoring import Scored, score
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def evaluate(
 
     from transformers import AutoTokenizer
 
+    quiet_progress()
     tokenizer = AutoTokenizer.from_pretrained(str(base if is_adapter else subject))
     model = _load(base, adapter=subject) if is_adapter else _load(subject)
     scored = score(model, tokenizer, examples, batch=batch)

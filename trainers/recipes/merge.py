@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from registry.artifacts import Adapter, Model
 from registry.content.safetensors import Header, read_header
 from registry.errors import InvalidContent
+from trainers.recipes.quiet import quiet_progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +55,7 @@ def _weights(
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
+    quiet_progress()
     model = AutoModelForCausalLM.from_pretrained(str(base), dtype="auto")
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     try:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from registry.artifacts import Model
 from registry.errors import InvalidContent, NotFound, Unavailable
+from trainers.recipes.quiet import quiet_progress
 
 PACKAGE_PREFIX = "package:"
 
@@ -93,6 +94,7 @@ def _convert_gguf(file: Path, target: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+    quiet_progress()
     folder, name = str(file.parent), file.name
     model = AutoModelForCausalLM.from_pretrained(
         folder, gguf_file=name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)

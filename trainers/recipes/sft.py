@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from registry.artifacts import Adapter, Artifact, Dataset, Model
 from registry.errors import InvalidInput
 from trainers.recipes.examples import Example, read_examples
+from trainers.recipes.quiet import quiet_progress
 
 if TYPE_CHECKING:
     from datasets import Dataset as TrainingTable
@@ -63,6 +64,7 @@ def sft(
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
     from trl import SFTConfig, SFTTrainer
 
+    quiet_progress()
     set_seed(seed)
     base_dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
     # A frozen base may stay in half precision. Weights that learn may not: small updates would be lost.
