@@ -48,6 +48,7 @@ from registry.values import (
     Parent,
     Promotion,
     Published,
+    Role,
     Stored,
     StreamPosition,
     Verdict,
@@ -401,6 +402,9 @@ class Runs(Protocol):
         limit: int = 16,
     ) -> Sequence[Claim]:
         """Take the queued runs that fit into ``free``, in queue order; ``only`` is one run's id."""
+
+    def set_roles(self, run: str, roles: Mapping[str, Role]) -> None:
+        """Say what a run's inputs are to its outputs, where who asked for it by the task's name could not."""
 
     def note(self, run: str, attempt: int, environment: Mapping[str, Any]) -> None:
         """Record with which versions and hardware an attempt runs."""

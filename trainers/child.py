@@ -45,6 +45,9 @@ def carry_out(registry: Registry, run: Run, folder: Path) -> Outcome:
         registry.catalog.materialise(run.code, code)
     task = load_task(run.task, code if run.code is not None else None)
     bound = bind(task, run, registry, folder / "inputs")
+    roles = {each.parameter: task.parameters[each.parameter].role for each in run.inputs}
+    if any(each.role is not roles[each.parameter] for each in run.inputs):
+        registry.runs.set_roles(run.id, roles)
     here = folder / "here"
     here.mkdir()
     os.chdir(here)

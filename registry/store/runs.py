@@ -49,6 +49,7 @@ _LIST = sql(f"""
       AND (CAST(:parent AS TEXT) IS NULL OR parent = :parent)
     ORDER BY queued_at DESC, id DESC LIMIT :limit
 """)
+_SET_ROLE = sql("UPDATE run_input SET role = :role WHERE run = :run AND parameter = :parameter")
 _NOTE = sql("UPDATE attempt SET environment = :environment WHERE run = :run AND number = :number")
 _ATTEMPTS = sql("""
     SELECT number, worker, epoch, started_at, ended_at, outcome, cause, error, environment
@@ -179,6 +180,11 @@ class StoredRuns:
         limit: int = 16,
     ) -> Sequence[Claim]:
         return run_attempts.claim(self._session, worker, free, total, pool, only, limit)
+
+    def set_roles(self, run: str, roles: Mapping[str, Role]) -> None:
+        with self._session.writing() as transaction:
+            for parameter, role in roles.items():
+                transaction.execute(_SET_ROLE, run=run, parameter=parameter, role=role.value)
 
     def note(self, run: str, attempt: int, environment: Mapping[str, Any]) -> None:
         with self._session.writing() as transaction:

@@ -88,7 +88,7 @@ def test_a_task_that_is_killed_anywhere_is_tried_again_and_ends_once(
 
 
 def _living(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those of the processes that live on after a while. A zombie, which its parent has not seen, does not."""
+    """Those of the processes that live on after a while. A zombie does not: its parent has not looked."""
 
     def left() -> list[psutil.Process]:
         return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
