@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from urllib.parse import urlsplit
 
+from registry.broker import find_broker
 from registry.errors import PodiumError
 from registry.settings import Settings, load_settings
 
@@ -87,25 +85,14 @@ def _disk(settings: Settings) -> Finding:
 
 
 def _nats(settings: Settings) -> Finding:
-    if settings.nats is not None:
-        address = urlsplit(settings.nats.get_secret_value().split(",")[0])
-        where, remedy = (
-            f"{address.hostname}:{address.port or 4222}",
-            "Check PODIUM_NATS and that the server runs.",
-        )
-        host, port = address.hostname or "", address.port or 4222
-    else:
-        path = settings.home / "nats.json"
-        if not path.is_file():
-            return Finding("nats", False, "not started: events wait", "Run 'podium up'.", needed=False)
-        url = urlsplit(str(json.loads(path.read_text()).get("url", "")))
-        host, port = url.hostname or "127.0.0.1", url.port or 4222
-        where, remedy = f"embedded at {host}:{port}", "Run 'podium up'."
-    try:
-        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
-    except OSError as error:
-        return Finding("nats", False, f"{where} does not answer: {error}; events wait", remedy, needed=False)
-    return Finding("nats", True, where)
+    broker = find_broker(settings)
+    if broker is None:
+        return Finding("nats", False, "not started: events wait", "Run 'podium up'.", needed=False)
+    problem = broker.problem(_CONNECT_SECONDS)
+    if problem is not None:
+        says = f"{broker} does not answer: {problem}; events wait"
+        return Finding("nats", False, says, broker.remedy, needed=False)
+    return Finding("nats", True, str(broker))
 
 
 def _server_binary(_: Settings) -> Finding:

@@ -49,7 +49,7 @@ def plan_table(out: Output, app: str, plan: list[AppChange]) -> RenderableType:
     for change in plan:
         sign, style = _SIGNS[change.change]
         rows.append([Text(sign, style), change.kind, change.name, Text(_what(change), "dim")])
-    return out.table(["", "kind", "name", "what"], rows, title=f"app {app}")
+    return out.page([Text(f"app {app}"), out.table(["", "kind", "name", "what"], rows)])
 
 
 def _what(change: AppChange) -> str:

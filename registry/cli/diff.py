@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
+from rich.text import Text
 
-from registry.cli.output import Output, size_text, with_output
+from registry.cli.output import Output, counted, size_text, with_output
 from registry.content.diff import ContentDiff, Print
 
 _MOST_TENSORS = 40  # a merged model changes hundreds; the rest is counted
@@ -37,17 +38,15 @@ def _as_text(out: Output, found: ContentDiff, old: str, new: str) -> RenderableT
             [t.change.value, t.name, _form(t.old), _form(t.new)] for t in found.tensors[:_MOST_TENSORS]
         ]
         parts.append(out.table(["", "tensor", old, new], tensors))
-    parts.append(_summary(found))
-    return Group(*parts)
+    parts.append(Text(_summary(found)))
+    return out.page(parts)
 
 
 def _summary(found: ContentDiff) -> str:
     hidden = len(found.tensors) - _MOST_TENSORS
-    more = f"{hidden} more tensors changed. " if hidden > 0 else ""
-    return (
-        f"{more}{found.tensors_same} tensors are the same. "
-        f"{size_text(found.bytes_shared)} shared, {size_text(found.bytes_new)} new."
-    )
+    more = f"{counted(hidden, 'more tensor')} changed. " if hidden > 0 else ""
+    same = f"{counted(found.tensors_same, 'tensor')} the same. " if found.tensors_same else ""
+    return f"{more}{same}{size_text(found.bytes_shared)} shared, {size_text(found.bytes_new)} new."
 
 
 def _size(size: int | None) -> str | None:

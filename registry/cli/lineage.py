@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
+from rich.text import Text
 from rich.tree import Tree
 
 from registry.cli.output import Output, with_output
@@ -29,28 +30,22 @@ def lineage_tree(graph: LineageGraph, *, up: bool) -> Tree:
     for edge in graph.edges:
         near, far = (edge.child, edge.parent) if up else (edge.parent, edge.child)
         following.setdefault(near, []).append((edge.role.value, far))
-    tree = Tree(_node_label(nodes[graph.root]))
-    _grow(tree, graph.root, nodes, following, {graph.root})
-    return tree
+    root = Tree(_label(nodes[graph.root]))
+    opened = {graph.root}
+    growing = [(graph.root, root)]
+    while growing:  # a walk and not a recursion: lineages are longer than Python's stack
+        value, branch = growing.pop()
+        for role, far in sorted(following.get(value, [])):
+            label = Text.assemble((f"{role} ", "dim"), _label(nodes[far]))
+            if far in opened:
+                branch.add(label.append(" (above)", "dim"))
+            else:
+                opened.add(far)
+                growing.append((far, branch.add(label)))
+    return root
 
 
-def _grow(
-    tree: Tree,
-    value: str,
-    nodes: dict[str, LineageNode],
-    following: dict[str, list[tuple[str, str]]],
-    seen: set[str],
-) -> None:
-    for role, far in sorted(following.get(value, [])):
-        label = f"[dim]{role}[/dim] {_node_label(nodes[far])}"
-        if far in seen:
-            tree.add(f"{label} [dim](above)[/dim]")
-            continue
-        seen.add(far)
-        _grow(tree.add(label), far, nodes, following, seen)
-
-
-def _node_label(node: LineageNode) -> str:
+def _label(node: LineageNode) -> Text:
     name = ", ".join(node.refs) or f"({node.value[:12]})"
-    run = f" [dim]run {node.run[:12]}[/dim]" if node.run else ""
-    return f"{name} [dim]{node.kind} {node.digest[7:19]}[/dim]{run}"
+    run = f"  run {node.run[:12]}" if node.run else ""
+    return Text.assemble(name, (f"  {node.kind} {node.digest[7:19]}{run}", "dim"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from registry.content.progress import Progress
     from registry.protocol import Registry
 
+_PIPE_WIDTH = 120  # columns of a table that nobody looks at in a terminal
+
 debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 
 
@@ -39,9 +42,9 @@ def print_error(error: PodiumError, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(error.to_dict(), default=str))
     else:
-        click.echo(f"{click.style('podium:', fg='red', bold=True)} {error.message}", err=True)
+        click.echo(f"{click.style('podium:', fg='red', bold=True)} {plain(error.message)}", err=True)
         if error.remedy:
-            click.echo(f"        {error.remedy}", err=True)
+            click.echo(f"        {plain(error.remedy)}", err=True)
     return error.exit_status
 
 
@@ -55,7 +58,9 @@ class Output:
     def console(self) -> Console:
         from rich.console import Console
 
-        return Console(soft_wrap=False, highlight=False)
+        # What is printed holds names and reasons of any origin, so nothing in it is markup.
+        width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+        return Console(soft_wrap=False, highlight=False, markup=False, emoji=False, width=width)
 
     @cached_property
     def registry(self) -> Registry:
@@ -72,29 +77,52 @@ class Output:
             click.echo(json.dumps(data, default=str))
             return
         shown = human()
-        if shown is not None:
+        if isinstance(shown, str):
+            click.echo(plain(shown))  # a sentence is wrapped by the terminal, and not at all in a pipe
+        elif shown is not None:
             self.console.print(shown)
 
     def note(self, text: str) -> None:
         """Say something beside the result: for people, on the error stream."""
         if not self.as_json:
-            click.echo(text, err=True)
+            click.echo(plain(text), err=True)
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = ""
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""
     ) -> RenderableType:
-        """A table; a column whose name begins with ``>`` stands to the right."""
+        """A table; a column whose name begins with ``>`` stands to the right. ``empty`` is for no rows."""
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+        cells = [[cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row] for row in rows]
+        if empty and not cells:
+            return Text(empty)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for column in columns:
             right = column.startswith(">")
             table.add_column(column.lstrip(">"), justify="right" if right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row))
+        for row in cells:
+            table.add_row(*row)
         return table
+
+    def facts(self, pairs: Iterable[tuple[str, object]]) -> RenderableType:
+        """One thing's properties, a line each."""
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table.grid(padding=(0, 2))
+        for name, value in pairs:
+            grid.add_row(Text(name, "dim"), Text(_cell(value)))
+        return grid
+
+    def page(self, parts: Iterable[RenderableType]) -> RenderableType:
+        """Several parts below each other, an empty line between."""
+        from rich.console import Group
+        from rich.text import Text
+
+        spaced = [each for part in parts for each in (Text(""), part)]
+        return Group(*spaced[1:])
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Progress | None]:
@@ -151,7 +179,17 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return ago(value) if isinstance(value, datetime) else str(value)
+    return ago(value) if isinstance(value, datetime) else plain(str(value))
+
+
+def plain(text: str) -> str:
+    """``text`` without what would steer a terminal: anybody may have written it."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 file``, ``2 files``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def ago(at: datetime) -> str:

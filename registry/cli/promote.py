@@ -7,10 +7,13 @@ from types import EllipsisType
 import click
 from rich.console import RenderableType
 
-from registry.cli.output import Output, with_output
+from registry.broker import find_broker
+from registry.cli.output import Output, counted, with_output
 from registry.cli.waiting import wait_until_live
 from registry.references import parse_version_number
 from registry.values import Promotion, Verdict
+
+_BROKER_SECONDS = 0.5  # to learn whether events wait; what was asked for is done by then
 
 
 def _expected(_: click.Context, __: click.Parameter, text: str | None) -> int | EllipsisType | None:
@@ -74,6 +77,9 @@ def rollback(
 def _finish(out: Output, promotion: Promotion, wait: str | None, timeout: float) -> None:
     """Print the move; with ``--wait live`` only after serving has made it so."""
     data = promotion.to_dict()
+    waiting = _waiting_events(out) if promotion.changed else ""
+    if waiting:
+        data["notice"] = waiting
     if wait:
         if not out.as_json:
             out.console.print(_sentence(promotion))
@@ -81,6 +87,20 @@ def _finish(out: Output, promotion: Promotion, wait: str | None, timeout: float)
         out.show(data, lambda: None)
         return
     out.show(data, lambda: _sentence(promotion))
+    if waiting:
+        out.note(waiting)
+
+
+def _waiting_events(out: Output) -> str:
+    """A sentence, if NATS does not answer. The promotion stands; what it starts comes later."""
+    broker = find_broker(out.registry.settings)
+    if broker is not None and broker.problem(_BROKER_SECONDS) is None:
+        return ""
+    position = out.registry.events.position()
+    waiting = counted(position.newest - position.relayed, "event")
+    if broker is None or broker.embedded:
+        return f"'podium up' does not run here: until it does, {waiting} will wait to be sent."
+    return f"NATS ({broker}) does not answer: until it does, {waiting} will wait to be sent."
 
 
 def _sentence(promotion: Promotion) -> str:
@@ -113,24 +133,17 @@ def history(out: Output, name: str, alias: str | None, limit: int) -> None:
     """List how the aliases of NAME moved: who, when, why, and what the gates said."""
     promotions = out.registry.promotions.history(name, alias, limit=limit)
     rows = [_row(promotion) for promotion in promotions]
-    columns = [">gen", "alias", "action", "from", "to", "by", "when", "why", "gates"]
-    out.show([p.to_dict() for p in promotions], lambda: out.table(columns, rows))
+    columns = ["alias", ">gen", "action", "from", "to", "by", "when", "why"]
+    out.show(
+        [p.to_dict() for p in promotions], lambda: out.table(columns, rows, empty="No alias of it has moved.")
+    )
 
 
 def _row(p: Promotion) -> list[object]:
     before = f"v{p.from_version}" if p.from_version else None
-    gates = ", ".join(v.gate for v in p.verdicts if v.passed) or None
-    return [
-        p.generation,
-        p.alias,
-        p.action.value,
-        before,
-        f"v{p.to_version}",
-        p.actor,
-        p.at,
-        p.reason or None,
-        gates,
-    ]
+    passed = [f"{v.gate}: {v.reason}" for v in p.verdicts]
+    why = "\n".join([*([p.reason] if p.reason else []), *passed]) or None
+    return [p.alias, p.generation, p.action.value, before, f"v{p.to_version}", p.actor, p.at, why]
 
 
 @click.command()
@@ -145,7 +158,5 @@ def judge(out: Output, reference: str, alias: str) -> None:
 
 
 def _verdicts(out: Output, verdicts: list[Verdict]) -> RenderableType:
-    if not verdicts:
-        return "No gate guards this alias."
     rows = [["passed" if v.passed else "FAILED", v.gate, v.rule, v.reason] for v in verdicts]
-    return out.table(["", "gate", "rule", "why"], rows)
+    return out.table(["", "gate", "rule", "why"], rows, empty="No gate guards this alias.")

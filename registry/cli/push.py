@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from registry.cli.output import Output, size_text, with_output
+from registry.cli.output import Output, counted, pairs, size_text, with_output
 from registry.errors import InvalidInput
 from registry.values import Parent, Published, Role
 
@@ -73,7 +73,7 @@ def _as_text(published: Published) -> str:
     sent = f"{size_text(published.bytes_sent)} of {size_text(published.bytes_total)} sent"
     if not published.created:
         return f"{version.ref} has this content already ({sent})."
-    return f"{version.ref}  {version.digest[:19]}  {version.files} files, {sent}"
+    return f"{version.ref}  {version.digest[:19]}  {counted(version.files, 'file')}, {sent}"
 
 
 @click.command()
@@ -91,7 +91,10 @@ def pull(out: Output, reference: str, destination: Path) -> None:
         "bytes": version.size,
     }
     out.show(
-        data, lambda: f"{version.ref} is in {destination} ({version.files} files, {size_text(version.size)})."
+        data,
+        lambda: (
+            f"{version.ref} is in {destination} ({counted(version.files, 'file')}, {size_text(version.size)})."
+        ),
     )
 
 
@@ -102,7 +105,9 @@ def pull(out: Output, reference: str, destination: Path) -> None:
 def tag(out: Output, reference: str, tags: tuple[str, ...]) -> None:
     """Set tags of a version; KEY= removes one."""
     version = out.registry.catalog.tag(reference, dict(_tag(text) for text in tags))
-    out.show({"ref": version.ref, "tags": dict(version.tags)}, lambda: f"{version.ref}  {dict(version.tags)}")
+    out.show(
+        {"ref": version.ref, "tags": dict(version.tags)}, lambda: f"{version.ref}: {pairs(version.tags)}"
+    )
 
 
 def _tag(text: str) -> tuple[str, str | None]:

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
-from registry.cli.output import Output, ago, pairs, size_text, with_output
+from registry.cli.output import Output, ago, counted, pairs, size_text, with_output
 from registry.protocol import Registry
-from registry.references import Reference
+from registry.references import Reference, parse_version_number
 from registry.values import Alias, Version
 
 
@@ -55,11 +55,10 @@ def _show_artifact(out: Output, name: str) -> None:
     }
 
     def human() -> RenderableType:
-        parts = [_versions_table(out, versions)]
-        if aliases:
-            rows = [_alias_row(alias, live[alias.name]) for alias in aliases]
-            parts.insert(0, out.table(["alias", "version", ">generation", "moved", "live", "held"], rows))
-        return Group(*parts)
+        rows = [_alias_row(alias, live[alias.name]) for alias in aliases]
+        columns = ["alias", "version", ">generation", "moved", "live", "held"]
+        table = out.table(columns, rows, empty="It has no alias.")
+        return out.page([table, _versions_table(out, versions)])
 
     out.show(data, human)
 
@@ -68,9 +67,12 @@ def _routes(registry: Registry, alias: Alias) -> list[dict[str, str]]:
     """What each deployment that follows the alias sends its served name to: the route beside the alias."""
     found = []
     for deployment in registry.deployments.with_routes():
-        for served, route in registry.deployments.routes(deployment).routes.items():
-            if route.current.ref.partition(":")[0] == alias.artifact:
-                found.append({"deployment": deployment, "served": served, "version": route.current.ref})
+        routes = registry.deployments.routes(deployment).routes
+        for rollout in registry.deployments.latest_rollouts(deployment):
+            target = rollout.target
+            if (target.artifact, target.alias) == (alias.artifact, alias.name) and target.served in routes:
+                version = routes[target.served].current.ref
+                found.append({"deployment": deployment, "served": target.served, "version": version})
     return found
 
 
@@ -106,7 +108,8 @@ def _versions_table(out: Output, versions: list[Version]) -> RenderableType:
         ]
         for v in versions
     ]
-    return out.table(["version", "aliases", ">size", ">files", "digest", "made", "by"], rows)
+    columns = ["version", "aliases", ">size", ">files", "digest", "made", "by"]
+    return out.table(columns, rows, empty="It has no version any more.")
 
 
 def _show_version(out: Output, reference: str) -> None:
@@ -125,7 +128,7 @@ def _show_version(out: Output, reference: str) -> None:
             ("reference", version.ref),
             ("kind", version.kind),
             ("digest", version.digest),
-            ("size", f"{size_text(version.size)} in {version.files} files"),
+            ("size", f"{size_text(version.size)} in {counted(version.files, 'file')}"),
             ("aliases", ", ".join(version.aliases) or "-"),
             ("tags", pairs(version.tags)),
             ("made", f"{ago(version.created_at)} by {version.created_by}"),
@@ -144,10 +147,10 @@ def _show_version(out: Output, reference: str) -> None:
             for s in e.scores.values()
         ]
         files = [[f.path, size_text(f.size), f.sha256[:12]] for f in manifest.files]
-        parts = [out.table(["", ""], facts), out.table(["file", ">size", "sha256"], files)]
+        parts = [out.facts(facts), out.table(["file", ">size", "sha256"], files)]
         if scores:
             parts.append(out.table(["report", "evaluator", "metric", ">value", ">base", "when"], scores))
-        return Group(*parts)
+        return out.page(parts)
 
     out.show(data, human)
 
@@ -160,7 +163,7 @@ def _show_version(out: Output, reference: str) -> None:
 def list_(out: Output, pattern: str, limit: int, after: str) -> None:
     """List artifacts that match PATTERN, or the versions of the artifact with that name."""
     if "*" not in pattern and "?" not in pattern:
-        before = Reference.parse(f"{pattern}:{after}").version if after else None
+        before = parse_version_number(after if after.startswith("v") else f"v{after}") if after else None
         versions = out.registry.catalog.versions(pattern, limit=limit, before=before)
         out.show([version_data(v) for v in versions], lambda: _versions_table(out, versions))
         return
@@ -176,7 +179,9 @@ def list_(out: Output, pattern: str, limit: int, after: str) -> None:
         for a in artifacts
     ]
     data = [{**asdict(a), "aliases": {k: f"v{v}" for k, v in a.aliases.items()}} for a in artifacts]
-    out.show(data, lambda: out.table(["artifact", "kind", ">versions", "aliases", ">size"], rows))
+    columns = ["artifact", "kind", ">versions", "aliases", ">size"]
+    empty = "Nothing has that name." if pattern != "*" else "Nothing here yet: see 'podium push --help'."
+    out.show(data, lambda: out.table(columns, rows, empty=empty))
 
 
 @click.command()

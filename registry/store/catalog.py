@@ -16,7 +16,7 @@ from registry.errors import InvalidInput, VersionInUse
 from registry.references import Reference, check_name
 from registry.store import publishing, rows, values
 from registry.store.files import FileStore
-from registry.store.session import Session
+from registry.store.session import Session, check_text
 from registry.store.usage import deployments_using
 from registry.values import Artifact, Parent, Published, Stored, Version
 
@@ -117,8 +117,9 @@ class StoredCatalog:
 
     def tag(self, reference: str, tags: Mapping[str, str | None]) -> Version:
         parsed = Reference.parse(reference).require_explicit("tag")
-        for key in tags:
+        for key, value in tags.items():
             _check_tag(key)
+            check_text(value or "", f"The tag '{key}'")
         with self._session.writing() as transaction:
             row = rows.require(transaction, parsed)
             for key, value in tags.items():

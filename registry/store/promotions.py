@@ -24,7 +24,7 @@ from registry.references import Reference, check_alias, check_name
 from registry.rollback import Move, rollback_target
 from registry.store import evidence, rows
 from registry.store.evidence import Basis, Subject
-from registry.store.session import Session, to_json
+from registry.store.session import Session, check_text, to_json
 from registry.store.usage import lived_generations
 from registry.values import Action, Alias, Promotion, Verdict
 
@@ -145,6 +145,7 @@ class StoredPromotions:
         reason: str = "",
     ) -> Promotion:
         check_alias(alias)
+        check_text(reason, "The reason")
         parsed = Reference.parse(reference).require_explicit("promote")
         expectation = _Expectation(expect, expect_generation)
         for _ in range(_JUDGE_ATTEMPTS):
@@ -168,6 +169,7 @@ class StoredPromotions:
         return self._judge(Reference.parse(reference), check_alias(alias))[2]
 
     def rollback(self, name: str, alias: str, *, to: int | None = None, reason: str = "") -> Promotion:
+        check_text(reason, "The reason")
         with self._session.writing() as transaction:
             artifact, held = self._locked(transaction, check_name(name), check_alias(alias))
             target = _rollback_version(transaction, artifact, name, alias, to)

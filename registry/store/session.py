@@ -12,9 +12,12 @@ from datetime import datetime
 from registry.database.engine import Database, Transaction
 from registry.database.statements import sql
 from registry.database.watch import announce
-from registry.errors import StaleAuthority
+from registry.errors import InvalidInput, StaleAuthority
 from registry.events import Data, EventType
 from registry.values import Authority, Origin
+
+LONGEST_TEXT = 2000  # characters of a reason or a tag
+LARGEST_EVENT = 512 * 1024  # bytes of data; NATS takes messages of 1 MiB unless told otherwise
 
 _EPOCH = sql("SELECT epoch, holder FROM lease WHERE name = :name {share}")
 _NEXT_SEQUENCES = sql("""
@@ -59,8 +62,14 @@ class Session:
             yield reader
 
     def emit(self, transaction: Transaction, type: EventType, data: Data, *, subject: str, key: str) -> str:
-        """Write an event as part of ``transaction``; its id. Its sequence is given out at the commit."""
+        """Write an event as part of ``transaction``; its id. Its sequence is given out at the commit.
+
+        Raises:
+            InvalidInput: it is too large to be sent, and would block all that come after it.
+        """
         event_id = uuid.uuid4().hex
+        body = data.model_dump_json()
+        _check_size(type, body)
         row = {
             "id": event_id,
             "type": type.value,
@@ -69,13 +78,39 @@ class Session:
             "actor": self.origin.actor,
             "causation": self.origin.causation,
             "correlation": self.origin.correlation or event_id,
-            "data": data.model_dump_json(),
+            "data": body,
             "at": self.now(),
         }
         if not transaction.outgoing_events:
             transaction.before_commit.append(lambda: _write_events(transaction, self))
         transaction.outgoing_events.append(row)
         return event_id
+
+
+def check_text(text: str, what: str, *, longest: int = LONGEST_TEXT) -> str:
+    """``text`` if it can be stored, sent and shown: not endless, and without control characters.
+
+    Raises:
+        InvalidInput: the message names it as ``what``.
+    """
+    if len(text) > longest:
+        raise InvalidInput(
+            f"{what} has {len(text)} characters; at most {longest} are kept.", remedy="Shorten it."
+        )
+    if not all(c.isprintable() or c in "\n\t" for c in text):
+        raise InvalidInput(
+            f"{what} has characters that cannot be shown.", remedy="Use printable Unicode text."
+        )
+    return text
+
+
+def _check_size(type: EventType, body: str) -> None:
+    size = len(body.encode())
+    if size > LARGEST_EVENT:
+        raise InvalidInput(
+            f"The event {type.value} would have {size} bytes; {LARGEST_EVENT} can be sent.",
+            remedy="Nothing was changed. Shorten what was given.",
+        )
 
 
 def check_authority(transaction: Transaction, authority: Authority) -> None:

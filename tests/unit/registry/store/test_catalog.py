@@ -167,6 +167,13 @@ def test_a_tag_needs_a_name_that_can_be_read(registry: StoredRegistry, make: Mak
         registry.catalog.tag("support-bot:v1", {key: "x"})
 
 
+def test_a_tag_that_could_not_be_kept_or_shown_is_refused(registry: StoredRegistry, make: Maker) -> None:
+    make.adapter()
+    with pytest.raises(InvalidInput, match="The tag 'team'"):
+        registry.catalog.tag("support-bot:v1", {"team": "a\0b"})
+    assert registry.catalog.resolve("support-bot:v1").tags == {}
+
+
 def test_artifacts_are_listed_by_name_in_pages(registry: StoredRegistry, make: Maker) -> None:
     for name in ("bot-b", "bot-a", "other"):
         make.adapter(name)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from registry.errors import NotFound, StaleAuthority
+from registry.errors import InvalidInput, NotFound, StaleAuthority
 from registry.events import DATA, EventType
 from registry.protocol import Registry
 from registry.store.stored import StoredRegistry
@@ -164,3 +164,11 @@ def test_a_relay_that_lost_its_lease_marks_nothing(registry: StoredRegistry) -> 
     with pytest.raises(StaleAuthority):
         acting.events.begin_incarnation()
     assert registry.events.position().relayed == 0
+
+
+def test_an_event_that_is_too_large_to_send_is_refused_with_what_led_to_it(registry: StoredRegistry) -> None:
+    """In the outbox it would stand before all later ones for ever."""
+    endless = published().model_copy(update={"tags": {"note": "x" * 600_000}})
+    with pytest.raises(InvalidInput, match=r"podium\.version\.published would have"):
+        emit(registry, EventType.VERSION_PUBLISHED, endless)
+    assert registry.events.position().newest == 0

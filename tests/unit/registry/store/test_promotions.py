@@ -11,6 +11,7 @@ from registry.errors import (
     AliasMoved,
     AliasNotFound,
     ArtifactNotFound,
+    InvalidInput,
     InvalidReference,
     Refused,
     VersionNotFound,
@@ -268,3 +269,19 @@ def test_history_of_what_is_not_there_is_an_error(registry: Registry) -> None:
         registry.promotions.history("bot", "production")
     with pytest.raises(AliasNotFound, match="no generation 7"):
         registry.promotions.promotion("bot", "production", 7)
+
+
+@pytest.mark.parametrize("reason", ["x" * 2001, "a\0b", "\x1b[31mred", "\udcff"])
+def test_a_reason_that_could_not_be_kept_or_shown_is_refused(registry: Registry, reason: str) -> None:
+    promote(registry, 1, 2)
+    with pytest.raises(InvalidInput, match="The reason"):
+        registry.promotions.promote("bot:v3", "production", reason=reason)
+    with pytest.raises(InvalidInput, match="The reason"):
+        registry.promotions.rollback("bot", "production", reason=reason)
+    assert registry.promotions.get("bot", "production").generation == 2
+
+
+def test_a_reason_may_be_any_text_in_any_script(registry: Registry) -> None:
+    reason = "besser, \u4e00\u70b9; 'quoted' \"twice\" {braces} %s [bold]\n\tnext line"
+    registry.promotions.promote("bot:v1", "production", reason=reason)
+    assert registry.promotions.history("bot")[0].reason == reason
