@@ -11,7 +11,7 @@ from typing import Any
 
 from registry.content.safetensors import read_header
 from registry.deployments import Rollout
-from registry.store.stored import StoredRegistry
+from registry.protocol import Registry
 from registry.values import Origin, Parent, Role, Version
 from serving.controller import Controller, Declared
 from serving.deployment import VLLM, Deployment
@@ -20,7 +20,6 @@ from serving.leadership import ACTOR
 from serving.staging import StoreStaging
 from serving.state import Plan
 from tests.common.content import Spec, safetensors_bytes, with_header
-from tests.common.outbox import open_registry
 
 WIDTH = 16
 _CHAT_TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -106,9 +105,9 @@ def write_float_lora(folder: Path, base: Path, seed: int, *, rank: int = 8, scal
 class World:
     """One registry, one deployment of one base and one name, engines that outlive controllers."""
 
-    def __init__(self, home: Path, *, replicas: int = 1) -> None:
+    def __init__(self, home: Path, registry: Registry, *, replicas: int = 1) -> None:
         self.home = home
-        self.registry: StoredRegistry = open_registry(home / "podium")
+        self.registry = registry
         self.engines = {index: FakeEngine() for index in range(replicas)}
         self.deployment = Deployment(
             "router",
@@ -121,9 +120,6 @@ class World:
         self.epoch = 0
         self.said: list[str] = []
         self._made = 0
-
-    def close(self) -> None:
-        self.registry.close()
 
     def _folder(self, kind: str) -> Path:
         self._made += 1

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.common.registries import Place
 from tests.common.serving import World
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path, sqlite_place: Place) -> World:
     """A registry with a promoted base, and a deployment that nobody controls yet."""
-    made = World(tmp_path)
+    made = World(tmp_path, sqlite_place.open())
     made.publish_base()
-    yield made
-    made.close()
+    return made

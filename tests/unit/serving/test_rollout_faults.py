@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -109,10 +108,10 @@ def test_a_controller_that_lost_its_lease_writes_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_any_schedule_of_kills_and_promotions_ends_with_the_alias_served(tmp_path: Path, seed: int) -> None:
+def test_any_schedule_of_kills_and_promotions_ends_with_the_alias_served(world: World, seed: int) -> None:
     """Promotions good and bad, rollbacks, controllers, engines killed and frozen, in any order."""
 
-    async def work(world: World) -> None:
+    async def work() -> None:
         draw = random.Random(seed)
         world.promote(world.publish(0))
         controller = world.controller()
@@ -132,12 +131,7 @@ def test_any_schedule_of_kills_and_promotions_ends_with_the_alias_served(tmp_pat
         check_history(world)
         await check_serving(world)
 
-    world = World(tmp_path)
-    try:
-        world.publish_base()
-        asyncio.run(work(world))
-    finally:
-        world.close()
+    asyncio.run(work())
 
 
 def disturb(world: World, draw: random.Random, number: int) -> None:
