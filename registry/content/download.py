@@ -19,8 +19,9 @@ from pathlib import Path
 
 from registry import crashpoints
 from registry.content.blobs import BlobStore
-from registry.content.blobs.local import sync_folder, write_all
-from registry.content.buffers import BufferPool, workers_for
+from registry.content.blobs.committing import sync_folder
+from registry.content.blobs.local import write_all
+from registry.content.buffers import BufferPool, Memory, workers_for
 from registry.content.cache import ChunkCache
 from registry.content.failing import FirstFailure
 from registry.content.manifest import ChunkRef, FileEntry, Manifest
@@ -29,10 +30,10 @@ from registry.content.reading import ChunkSource, damaged_file
 from registry.errors import ContentDamaged, InvalidInput, PodiumError, StoreFull
 
 _MOST_FILES_AT_ONCE = 4
-_SYNC_FROM = 8 << 20  # bytes: such chunks go to the disk while others are hashed, not all at the file's end
+_FLUSH_FROM = 8 << 20  # bytes: such chunks go to the disk while others are hashed, not all at the file's end
 
 #: Chunks of one file on their way, in its order: when it is written, in which buffer, how large.
-_Pending = deque[tuple[Future[None], bytearray, int]]
+_Pending = deque[tuple[Future[None], Memory, int]]
 
 
 def materialise(
@@ -90,7 +91,11 @@ class _Download:
         # One buffer more for each file, for what is being hashed while the workers are busy.
         self._buffers = BufferPool(workers + at_once, largest)
         self._progress.start(manifest.size)
-        with ThreadPoolExecutor(workers) as self._workers, ThreadPoolExecutor(at_once) as pool:
+        with (
+            ThreadPoolExecutor(workers) as self._workers,
+            ThreadPoolExecutor(1) as self._flusher,
+            ThreadPoolExecutor(at_once) as pool,
+        ):
             files = [pool.submit(self._write_file, entry) for entry in manifest.files]
             self._failure.wait_for(files)
 
@@ -114,20 +119,26 @@ class _Download:
         """Write all chunks at their places and return the digest of the file."""
         whole = hashlib.sha256()
         pending: _Pending = deque()
+        flushes: list[Future[None]] = []
         try:
             for offset, chunk in entry.spans():
                 buffer = self._take_buffer(whole, pending)
                 fetched = self._workers.submit(self._fetch, entry, chunk, buffer, file, offset)
                 pending.append((fetched, buffer, chunk.size))
+                if chunk.size >= _FLUSH_FROM:
+                    flushes.append(self._flusher.submit(_flush_after, fetched, file))
             while pending:
                 self._hash_next(whole, pending)
+            for flush in flushes:
+                flush.result()
         finally:
-            wait([fetched for fetched, _, _ in pending])  # the file stays open until nobody writes to it
+            # The file stays open until nobody does anything to it.
+            wait([fetched for fetched, _, _ in pending] + flushes)
             for _, buffer, _ in pending:
                 self._buffers.give_back(buffer)
         return whole.hexdigest()
 
-    def _take_buffer(self, whole: hashlib._Hash, pending: _Pending) -> bytearray:
+    def _take_buffer(self, whole: hashlib._Hash, pending: _Pending) -> Memory:
         """A free buffer.
 
         While there is none this file's own are hashed and so freed: if each file only waited for the others'
@@ -147,19 +158,22 @@ class _Download:
         self._buffers.give_back(buffer)
         self._progress.advance(size)
 
-    def _fetch(self, entry: FileEntry, chunk: ChunkRef, buffer: bytearray, file: int, offset: int) -> None:
+    def _fetch(self, entry: FileEntry, chunk: ChunkRef, buffer: Memory, file: int, offset: int) -> None:
         with self._failure.watching(), _naming(entry):
             view = memoryview(buffer)[: chunk.size]
             self._source.read_into(chunk, view)
             write_all(file, view, offset)
-            if chunk.size >= _SYNC_FROM:
-                os.fdatasync(file)
 
     def _drop_damaged(self, entry: FileEntry) -> bool:
         """Whether a chunk of the file was damaged in the cache; raises if one is in the store."""
         buffer = memoryview(bytearray(max((chunk.size for chunk in entry.chunks), default=0)))
         dropped = [self._source.drop_damaged(chunk, buffer[: chunk.size]) for chunk in entry.chunks]
         return any(dropped)
+
+
+def _flush_after(fetched: Future[None], file: int) -> None:
+    if fetched.exception() is None:
+        os.fdatasync(file)
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from registry import crashpoints
 from registry.content.blobs import BlobStore, Buffer
-from registry.content.buffers import BufferPool, workers_for
-from registry.content.chunking import cut_plain, cut_safetensors
+from registry.content.buffers import BufferPool, Memory, mapped, workers_for
+from registry.content.chunking import LARGEST, cut_plain, cut_safetensors
 from registry.content.failing import FirstFailure
 from registry.content.manifest import ChunkRef, FileEntry, Manifest
 from registry.content.progress import Progress, Silent
@@ -68,6 +68,21 @@ def upload(
     return _Upload(scan, store, index, progress or Silent()).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A chunk on its way to the store, or one that is there."""
+
+    chunk: ChunkRef
+    stored: Future[None] | None = None  # None: it did not have to be sent
+
+    def wait(self) -> ChunkRef:
+        """The chunk, once it is stored."""
+        if self.stored is not None:
+            self.stored.result()
+            crashpoints.reached("upload.chunk_stored")
+        return self.chunk
+
+
 class _Upload:
     """One upload. Readers cut and hash files; workers hash and send chunks."""
 
@@ -82,8 +97,10 @@ class _Upload:
         self._failure = FirstFailure()
         self._worker_count = workers_for(local=store.is_local)
         self._reader_count = max(1, min(_MOST_FILES_AT_ONCE, os.cpu_count() or 1, len(scan.files)))
-        largest = max((file.size for file in scan.files), default=0)
-        self._buffers = BufferPool(self._worker_count + self._reader_count, largest)
+        largest = min(LARGEST, max((file.size for file in scan.files), default=0))
+        # A bytearray goes to a socket in one call (see `S3Store`); a disk is faster with mapped memory.
+        make = mapped if store.is_local else bytearray
+        self._buffers = BufferPool(self._worker_count + self._reader_count, largest, make)
 
     def run(self) -> Uploaded:
         self._progress.start(self._scan.size)
@@ -102,12 +119,12 @@ class _Upload:
     def _send_file(self, file: ScannedFile) -> FileEntry:
         with self._failure.watching(), _opened(file) as descriptor:
             digest, chunks = self._send_chunks(file, descriptor, _cut(file, descriptor))
-            refs = tuple(chunk.result() for chunk in chunks)
+            refs = tuple(chunk.result().wait() for chunk in chunks)
             return FileEntry(file.path, file.size, refs[0].key if len(refs) == 1 else digest, refs)
 
     def _send_chunks(
         self, file: ScannedFile, descriptor: int, sizes: list[int]
-    ) -> tuple[str, list[Future[ChunkRef]]]:
+    ) -> tuple[str, list[Future[_Sent]]]:
         whole = hashlib.sha256()
         chunks = []
         offset = 0
@@ -125,19 +142,21 @@ class _Upload:
             offset += size
         return whole.hexdigest(), chunks
 
-    def _send_chunk(self, buffer: bytearray, size: int) -> ChunkRef:
+    def _send_chunk(self, buffer: Memory, size: int) -> _Sent:
         try:
             with self._failure.watching():
-                data: Buffer = buffer if size == len(buffer) else memoryview(buffer)[:size]
+                data: Buffer = memoryview(buffer)[:size]
+                if isinstance(buffer, bytearray) and size == len(buffer):
+                    data = buffer
                 chunk = ChunkRef(hashlib.sha256(data).hexdigest(), size)
+                sent = _Sent(chunk)
                 if self._is_first(chunk) and self._is_missing(chunk):
-                    self._store.put(chunk.key, data, digested=True)
-                    crashpoints.reached("upload.chunk_stored")
+                    sent = _Sent(chunk, self._store.put_soon(chunk.key, data, digested=True))
                     self._count(size)
         finally:
             self._buffers.give_back(buffer)
         self._progress.advance(size)
-        return chunk
+        return sent
 
     def _is_first(self, chunk: ChunkRef) -> bool:
         """Whether no other worker has the same bytes. If that one fails, so does the upload."""

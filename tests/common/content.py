@@ -6,10 +6,12 @@ import json
 import random
 import struct
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from registry.content.blobs import BlobStore, Buffer
+from registry.content.blobs.store import done
 from registry.content.manifest import Manifest
 from registry.content.scan import scan
 from registry.content.upload import upload
@@ -104,6 +106,10 @@ class StoreBehind:
     def put(self, key: str, data: Buffer, *, digested: bool = False) -> None:
         self.put_keys.append(key)
         self.behind.put(key, data, digested=digested)
+
+    def put_soon(self, key: str, data: Buffer, *, digested: bool = False) -> Future[None]:
+        self.put(key, data, digested=digested)
+        return done()
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         self.read_keys.append(key)

@@ -13,20 +13,26 @@ import os
 import secrets
 import time
 from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
+from registry.content.blobs.committing import Committer, sync_folder
 from registry.content.blobs.store import (
     BlobInfo,
     Buffer,
     check_digest,
     check_owner,
+    done,
     missing_chunk,
     wrong_size,
 )
 from registry.errors import PodiumError, StoreFull, StoreUnavailable
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# For larger writes Linux looks for memory in larger folios: measured on ext4, 1 MiB at once costs up to twice
+# the processor time, 64 MiB up to five times.
+_PIECE = 256 << 10
 _LEFTOVER_AFTER = 24 * 3600  # seconds; no chunk takes that long to write
 
 
@@ -42,6 +48,7 @@ class LocalStore:
         with self._translated("open"):
             self._chunks.mkdir(parents=True, exist_ok=True)
             self._aside.mkdir(exist_ok=True)
+        self._committer = Committer(self._chunks, lambda error: self._unavailable("write to", error))
 
     @property
     def url(self) -> str:
@@ -52,33 +59,27 @@ class LocalStore:
         return self._chunks / key[:2] / key[2:4] / key
 
     def put(self, key: str, data: Buffer, *, digested: bool = False) -> None:
+        self.put_soon(key, data, digested=digested).result()
+
+    def put_soon(self, key: str, data: Buffer, *, digested: bool = False) -> Future[None]:
         if not digested:
             check_digest(key, data)
         view = memoryview(data)
         final = self.path(key)
+        if _size(final) == view.nbytes:
+            return done()
         with self._translated("write to"):
-            if _size(final) != view.nbytes:
-                self._make_folders(final.parent)
-                self._write_durably(final, view)
+            return self._committer.commit(self._write_aside(key, view), final)
 
-    def _write_durably(self, final: Path, data: memoryview) -> None:
-        aside = self._aside / f"{final.name}.{secrets.token_hex(6)}"
+    def _write_aside(self, key: str, data: memoryview) -> Path:
+        aside = self._aside / f"{key}.{secrets.token_hex(6)}"
         try:
             with aside.open("xb", buffering=0) as file:
                 write_all(file.fileno(), data)
-                os.fsync(file.fileno())
-            aside.rename(final)
         except BaseException:
             aside.unlink(missing_ok=True)
             raise
-        sync_folder(final.parent)  # else the name could be lost in a power cut
-
-    def _make_folders(self, folder: Path) -> None:
-        if folder.is_dir():
-            return
-        self._make_folders(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+        return aside
 
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         with self._opened(key) as file:
@@ -157,7 +158,7 @@ class LocalStore:
                 continue  # another process removes it too
 
     def close(self) -> None:
-        """Nothing is held."""
+        self._committer.close()
 
     @contextmanager
     def _translated(self, action: str) -> Iterator[None]:
@@ -166,32 +167,26 @@ class LocalStore:
         except PodiumError:
             raise
         except OSError as error:
-            if error.errno in _FULL:
-                raise StoreFull(
-                    f"the store {self.url} has no room left ({error.strerror})",
-                    remedy="Make room on that disk, or set PODIUM_BLOBS to another; what was sent is kept.",
-                ) from error
-            raise StoreUnavailable(
-                f"podium cannot {action} the store {self.url}: {error.strerror}",
-                remedy="Check that the folder of PODIUM_BLOBS is there and yours to write.",
-            ) from error
+            raise self._unavailable(action, error) from error
+
+    def _unavailable(self, action: str, error: OSError) -> PodiumError:
+        if error.errno in _FULL:
+            return StoreFull(
+                f"the store {self.url} has no room left ({error.strerror})",
+                remedy="Make room on that disk, or set PODIUM_BLOBS to another; what was sent is kept.",
+            )
+        return StoreUnavailable(
+            f"podium cannot {action} the store {self.url}: {error.strerror}",
+            remedy="Check that the folder of PODIUM_BLOBS is there and yours to write.",
+        )
 
 
 def write_all(file: int, data: memoryview, offset: int | None = None) -> None:
-    """Write all of ``data`` (one write call takes at most 2 GiB), at ``offset`` or where the file is."""
+    """Write all of ``data``, at ``offset`` or where the file is."""
     done = 0
     while done < data.nbytes:
-        rest = data[done:]
-        done += os.write(file, rest) if offset is None else os.pwrite(file, rest, offset + done)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        piece = data[done : done + _PIECE]
+        done += os.write(file, piece) if offset is None else os.pwrite(file, piece, offset + done)
 
 
 def _size(path: Path) -> int | None:

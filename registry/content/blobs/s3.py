@@ -13,7 +13,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from botocore.exceptions import IncompleteReadError
@@ -26,6 +26,7 @@ from registry.content.blobs.store import (
     Buffer,
     check_digest,
     check_owner,
+    done,
     missing_chunk,
     wrong_size,
 )
@@ -56,6 +57,10 @@ class S3Store:
         if not digested:
             check_digest(key, data)
         self._put(self._name(key), data, bytes.fromhex(key))
+
+    def put_soon(self, key: str, data: Buffer, *, digested: bool = False) -> Future[None]:
+        self.put(key, data, digested=digested)
+        return done()
 
     def _put(self, name: str, data: Buffer, digest: bytes, **conditions: str) -> None:
         # One contiguous object goes to the socket in one call; a view would go in pieces of 16 KiB.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +47,12 @@ class BlobStore(Protocol):
             ContentDamaged: the bytes do not have that digest, here or on arrival. Nothing is stored.
         """
 
+    def put_soon(self, key: str, data: Buffer, *, digested: bool = False) -> Future[None]:
+        """Begin to `put`. ``data`` may be used for something else as soon as this returns.
+
+        The chunk is stored when the future is done; its exception is what `put` would have raised.
+        """
+
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         """Bytes of a chunk; fewer than ``length`` where it ends. Not verified: the caller knows the digest.
 
@@ -80,6 +87,13 @@ class BlobStore(Protocol):
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+def done() -> Future[None]:
+    """The future of what is done already."""
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
 
 
 def check_digest(key: str, data: Buffer) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from registry.content.blobs import committing
 from registry.content.blobs import open_store as open_url
 from registry.content.blobs.local import LocalStore
 from registry.errors import InvalidSetting, StoreFull, StoreUnavailable
@@ -71,8 +72,8 @@ def test_a_chunk_has_its_name_only_when_it_is_whole(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fsync", fsync)
     store.put(key_of(b"data"), b"data")
-    # Two new folders, the bytes, and at last the folder that has the name.
-    assert seen == [[], [], [], [key_of(b"data")]]
+    # The bytes, and then the three folders that lead to the name.
+    assert seen == [[], *[[key_of(b"data")]] * 3]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -109,3 +110,32 @@ def test_leftovers_of_a_crash_are_removed_when_they_are_old(tmp_path: Path) -> N
     store.claim("database-1")
     assert not old.exists()
     assert new.exists()
+
+
+def test_a_buffer_may_be_used_again_before_the_chunk_is_durable(tmp_path: Path) -> None:
+    store = _local(tmp_path)
+    buffer = bytearray(b"data")
+    stored = store.put_soon(key_of(b"data"), buffer)
+    buffer[:] = b"next"
+    stored.result(10)
+    assert store.read(key_of(b"data")) == b"data"
+
+
+def test_when_the_disk_fails_for_some_of_many_chunks_only_those_are_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = _local(tmp_path)
+    bad = {key_of(bytes([n])) for n in range(0, 40, 3)}
+    real = committing._sync
+
+    def sync(written: Any) -> None:
+        if written.final.name in bad:
+            raise OSError(errno.EIO, "Input/output error")
+        real(written)
+
+    monkeypatch.setattr(committing, "_sync", sync)
+    puts = {key_of(bytes([n])): store.put_soon(key_of(bytes([n])), bytes([n])) for n in range(40)}
+    failed = {key for key, stored in puts.items() if stored.exception(10) is not None}
+    assert failed == bad == store.missing(puts)
+    assert isinstance(puts[min(bad)].exception(), StoreUnavailable)
+    assert list((tmp_path / "store" / "aside").iterdir()) == []
