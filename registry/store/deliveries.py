@@ -86,7 +86,8 @@ _END = sql("""
         attempts = attempts - :refund, changed_at = :now
     WHERE id = :id AND state = 'running' AND epoch = :epoch
 """)
-_GET = sql(f"{_FROM} WHERE d.id >= :first AND d.id < :after ORDER BY d.id LIMIT 2")
+_GET = sql(f"{_FROM} WHERE d.id = :id")
+_BEGINNING = sql(f"{_FROM} WHERE SUBSTR(d.id, 1, :length) = :id LIMIT 2")
 _STATE = sql("SELECT state FROM delivery WHERE id = :id {lock}")
 _AGAIN = sql("""
     UPDATE delivery SET state = 'pending', attempts = 0, due_at = :now, changed_at = :now WHERE id = :id
@@ -218,7 +219,9 @@ class StoredDeliveries:
 
     def get(self, delivery_id: str) -> Delivery:
         with self._session.reading() as reader:
-            rows = reader.all(_GET, first=delivery_id, after=delivery_id + "~") if delivery_id else []
+            rows = reader.all(_GET, id=delivery_id)
+            if not rows and delivery_id:
+                rows = reader.all(_BEGINNING, id=delivery_id, length=len(delivery_id))
         if len(rows) != 1:
             how_many = "more than one delivery" if rows else "no delivery"
             raise DeliveryNotFound(

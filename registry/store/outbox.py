@@ -20,7 +20,8 @@ EVENT_COLUMNS = (
 _COLUMNS = ", ".join(EVENT_COLUMNS)
 _AFTER = sql(f"SELECT {_COLUMNS} FROM event WHERE sequence > :sequence ORDER BY sequence LIMIT :limit")
 _TAIL = sql(f"SELECT {_COLUMNS} FROM event ORDER BY sequence DESC LIMIT :limit")
-_GET = sql(f"SELECT {_COLUMNS} FROM event WHERE id >= :first AND id < :after ORDER BY id LIMIT 2")
+_GET = sql(f"SELECT {_COLUMNS} FROM event WHERE id = :id")
+_BEGINNING = sql(f"SELECT {_COLUMNS} FROM event WHERE SUBSTR(id, 1, :length) = :id LIMIT 2")
 _POSITION = sql("""
     SELECT database_id, incarnation, relayed_sequence, relayed_id, event_sequence FROM podium WHERE one = 1
 """)
@@ -47,7 +48,9 @@ class StoredEvents:
 
     def get(self, event_id: str) -> Event:
         with self._session.reading() as reader:
-            rows = reader.all(_GET, first=event_id, after=event_id + "~") if event_id else []
+            rows = reader.all(_GET, id=event_id)
+            if not rows and event_id:
+                rows = reader.all(_BEGINNING, id=event_id, length=len(event_id))
         if len(rows) != 1:
             how_many = "more than one event" if rows else "no event"
             raise NotFound(f"There is {how_many} '{event_id[:40]}'.", remedy="See 'podium events list'.")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,13 @@ class World:
     server: NatsServer
     home: Path
     url: str | None
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End what a failed test has left."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -53,12 +60,14 @@ class World:
 
     def start(self, *arguments: str, crash_at: str = "") -> subprocess.Popen[bytes]:
         with (self.home / "processes.log").open("ab") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, event_process.__file__, *arguments],
                 env={**self.environment, "PODIUM_CRASH_AT": crash_at},
                 stdout=log,
                 stderr=log,
             )
+        self.processes.append(process)
+        return process
 
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -118,7 +127,9 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, nats_server: NatsServe
     home.mkdir()
     settings = Settings(home=home, url=SecretStr(url) if url else None, actor="ada")
     registry = StoredRegistry.open(settings)
-    yield World(registry, nats_server, home, url)
+    world = World(registry, nats_server, home, url)
+    yield world
+    world.close()
     registry.close()
 
 
@@ -262,6 +273,7 @@ def test_a_consumer_killed_at_each_point_handles_everything_in_order(world: Worl
             emit_promotion(world.registry, "a", 1)
             wait_until(lambda: versions(seen, "a") == [1], 30, world.log)
         killed = world.start("consumer", str(seen), crash_at=f"{point}:2")
+        wait_until(lambda: world.log().count("1 served from") == 2, 30, world.log)
         for n in range(2, 7):
             emit_promotion(world.registry, "a", n)
             emit_promotion(world.registry, "b", n)
