@@ -22,6 +22,14 @@ VERSIONS = 3
 def beginning() -> Beginning:
     """A few artifacts with a few versions each; no alias yet."""
     world = World(_empty())
+    try:
+        _publish(world)
+        return Beginning(image_of(world.connection), dict(world.chunks), world.database_id)
+    finally:
+        world.loop.close()
+
+
+def _publish(world: World) -> None:
     process = Process(world, "maker")
     registry = SharedRegistry.of(process, SharedStore(process), "user:maker")
     with tempfile.TemporaryDirectory() as folder:
@@ -30,8 +38,6 @@ def beginning() -> Beginning:
                 path = Path(folder, name, str(number))
                 write_dataset(path, {"data.txt": f"{name} {number}".encode()})
                 registry.catalog.publish(name, path, "dataset")
-    world.loop.close()
-    return Beginning(image_of(world.connection), dict(world.chunks), world.database_id)
 
 
 def _empty() -> Beginning:

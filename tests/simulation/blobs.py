@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from registry.content.blobs.store import (
@@ -39,6 +40,9 @@ class SharedStore:
         self._world.puts.append((self._process.name, key))
         self._maybe_fail()
 
+    def put_soon(self, key: str, data: Buffer, *, digested: bool = False) -> Future[None]:
+        return _Soon(self, key, bytes(data))
+
     def read(self, key: str, start: int = 0, length: int | None = None) -> bytes:
         self._process.check()
         if key not in self._chunks:
@@ -71,3 +75,22 @@ class SharedStore:
     def _maybe_fail(self) -> None:
         if self._world.happens(self._world.faults.store_away):
             raise StoreUnavailable("The store did not answer: simulated.")
+
+
+class _Soon(Future[None]):
+    """A put that happens as late as it may: when somebody waits for it."""
+
+    def __init__(self, store: SharedStore, key: str, data: bytes) -> None:
+        super().__init__()
+        self._put = (store, key, data)
+
+    def result(self, timeout: float | None = None) -> None:
+        store, key, data = self._put
+        if not self.done():
+            try:
+                store.put(key, data, digested=True)
+            except BaseException as error:
+                self.set_exception(error)
+            else:
+                self.set_result(None)
+        super().result(timeout)
