@@ -13,12 +13,10 @@ from pathlib import Path
 from types import ModuleType
 
 from registry.apps.app import App, Deployable
-from registry.capture.imports import project_root, search_path
+from registry.capture.imports import ROOMS, project_root, search_path
 from registry.errors import InvalidApp
 from registry.references import check_name
 from registry.values import AppObject
-
-ROOMS = ("registry", "triggers", "trainers", "serving")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from registry.errors import InvalidInput
 
+#: Podium's own packages. A worker has them, and a user's modules may not have their names.
+ROOMS = ("registry", "triggers", "trainers", "serving")
+
 #: A folder with one of these is the root of a project.
 _ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")
 
@@ -82,6 +85,8 @@ def _from_module(node: ast.ImportFrom, file: Path, folders: Sequence[Path]) -> I
 def _module_files(name: str, folders: Sequence[Path]) -> list[Path]:
     """Files that importing ``name`` reads: the module's, and ``__init__.py`` of the packages above it."""
     parts = name.split(".")
+    if parts[0] in ROOMS:  # found under the root when the project is podium's own source
+        return []
     for folder in folders:
         top = folder / parts[0]
         if top.is_dir() or top.with_suffix(".py").is_file():

@@ -97,6 +97,15 @@ def test_libraries_are_not_needed_files(tmp_path: Path) -> None:
     assert needed(tmp_path, "train.py") == ["train.py"]
 
 
+def test_podium_itself_is_not_a_needed_file(tmp_path: Path) -> None:
+    """The examples lie in podium's own source, where their imports of it are found under the root."""
+    write(
+        tmp_path, {"train.py": "from registry.errors import x\nimport trainers", "trainers/__init__.py": ""}
+    )
+    write(tmp_path, {"registry/__init__.py": "", "registry/errors.py": ""})
+    assert needed(tmp_path, "train.py") == ["train.py"]
+
+
 def test_a_link_that_leads_out_of_the_project_is_not_followed(tmp_path: Path) -> None:
     write(tmp_path, {"outside.py": "", "project/train.py": "import outside"})
     (tmp_path / "project" / "outside.py").symlink_to(tmp_path / "outside.py")
