@@ -71,7 +71,7 @@ def loud(megabytes: int) -> int:
     return megabytes
 '''
 
-_PODIUM = str(Path(sys.executable).with_name("podium"))
+PODIUM = str(Path(sys.executable).with_name("podium"))
 
 
 class WorkerProcess:
@@ -82,7 +82,7 @@ class WorkerProcess:
         variables = {**os.environ, **place.environment, "PODIUM_LEASE_SECONDS": str(lease), **environment}
         with self.log.open("wb") as log:
             self.process = psutil.Popen(
-                [_PODIUM, "worker", "--cpu", str(cpu), "--memory", "4Gi", "--gpu", "0", "--grace", "5"],
+                [PODIUM, "worker", "--cpu", str(cpu), "--memory", "4Gi", "--gpu", "0", "--grace", "5"],
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
