@@ -82,7 +82,7 @@ def podium(*arguments: str, expect: int = 0) -> None:
         raise DemoFailed(f"podium {arguments[0]} exited with {done.returncode}, and should with {expect}")
 
 
-def wait_for(what: str, look: Callable[[], T | None], *, seconds: float = 300) -> T:
+def wait_for(what: str, look: Callable[[], T | None], *, seconds: float = 900) -> T:
     """What ``look`` gives as soon as it gives something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

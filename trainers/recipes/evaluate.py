@@ -180,7 +180,7 @@ def _kept_scores(base: Any, data: Any, split: str) -> Path | None:
     if len(known) != 2:
         return None
     key = hashlib.sha256(json.dumps([SCORING, *known, split]).encode()).hexdigest()
-    return Settings().home / "cache" / "base-scores" / f"{key}.json"
+    return Settings().home / "base-scores" / f"{key}.json"
 
 
 def _read_scores(file: Path | None, examples: Sequence[Example]) -> list[Scored] | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 
-#: Called with the step and what the trainer logged at it: ``loss``, ``learning_rate``, ``epoch`` and more.
+#: Called with each step and what the trainer logged at it: ``loss``, ``learning_rate``, ``epoch`` and more.
 OnLog = Callable[[int, Mapping[str, float]], None]
 
 
@@ -127,8 +127,8 @@ def _log_to(on_log: OnLog | None) -> TrainerCallback:
 
     class LogTo(TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if on_log is not None:
-                on_log(state.global_step, dict(logs or {}))
+            if on_log is not None and "loss" in logs:  # the last line sums up, without a loss
+                on_log(state.global_step, dict(logs))
 
     return LogTo()
 

@@ -98,7 +98,7 @@ def test_libraries_are_not_needed_files(tmp_path: Path) -> None:
 
 
 def test_podium_itself_is_not_a_needed_file(tmp_path: Path) -> None:
-    """The examples lie in podium's own source, where their imports of it are found under the root."""
+    """The examples lie in podium's own source, so its packages are found under their root."""
     write(
         tmp_path, {"train.py": "from registry.errors import x\nimport trainers", "trainers/__init__.py": ""}
     )
