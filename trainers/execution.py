@@ -134,7 +134,7 @@ class ProcessExecution:
         assert self._process.stdout is not None
         said = await self._process.stdout.read()  # ends with the guard
         # The guard itself may have been killed; the task died with it, but not what the task had started.
-        # That may hold the pipe of its output open, and asyncio waits for a process until its pipes are closed.
+        # That may hold the pipe of its output open, and asyncio waits for a process until its pipes are shut.
         await asyncio.to_thread(_kill_left, self.pid, self._mark)
         await self._process.wait()
         await self._reading
