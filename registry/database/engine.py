@@ -151,6 +151,7 @@ def _unavailable(error: BaseException) -> DatabaseUnavailable:
         "readonly": "Give yourself write permission on the database file and its folder.",
         "unable to open": "Check that the folder of PODIUM_URL exists and can be written.",
         "full": "Free some room on the disk and try again; nothing was changed.",
+        "disk I/O error": "Check that the disk has room and is sound, and try again; nothing was changed.",
         "password": "Check the user and password in PODIUM_URL.",
         "does not exist": "Check the names in PODIUM_URL; podium does not create a PostgreSQL database.",
     }
@@ -202,11 +203,12 @@ class Database:
                 with translated():
                     self._end(connection, "COMMIT")
             except BaseException:
+                transaction.close()  # first: the connection may have to be given up
                 self._end_quietly(connection)
                 raise
             finally:
                 self._open.transaction = None
-                transaction.close()
+            transaction.close()
         for follow in transaction.after_commit:
             follow()
 
@@ -258,7 +260,7 @@ class Database:
         try:
             self._end(connection, "ROLLBACK")
         except Exception:
-            # The connection is gone, and with it the transaction.
+            # The connection is gone, and with it the transaction; or a full disk has undone it already.
             connection.invalidate()
 
 
