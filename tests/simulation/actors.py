@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 
 from registry.errors import DatabaseUnavailable, PodiumError
 from registry.values import Promotion
@@ -21,8 +22,12 @@ Main = Callable[[Process], Awaitable[None]]
 ALIASES = ("candidate", "production")
 
 
-def registry_of(process: Process, actor: str | None = None) -> SharedRegistry:
-    return SharedRegistry.of(process, SharedStore(process), actor or f"user:{process.name}")
+def registry_of(process: Process, actor: str | None = None, *, home: Path | None = None) -> SharedRegistry:
+    """The registry as a process has it; ``home`` is a folder for those that keep files."""
+    settings = process.world.settings
+    if home is not None:
+        settings = settings.model_copy(update={"home": home})
+    return SharedRegistry.of(process, SharedStore(process), actor or f"user:{process.name}", settings)
 
 
 def writer(acknowledged: Acknowledged, moves: int) -> Main:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from registry.content import upload
 from tests.simulation import clock
 from tests.simulation.publishing import Inline
+from trainers import reaping, worker
 from triggers.executor import Executor
 from triggers.leadership import Leadership
 
@@ -19,4 +21,8 @@ def _nothing_takes_real_time() -> Iterator[None]:
         patch.setattr(upload, "ThreadPoolExecutor", Inline)
         patch.setattr(Executor._end.retry, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
         patch.setitem(Leadership.__init__.__kwdefaults__, "clock", clock.monotonic)
+        for module in (reaping, worker):
+            patch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
+        patch.setattr(worker, "boot_clock", clock.monotonic)
+        patch.setattr(worker, "describe_environment", dict)
         yield

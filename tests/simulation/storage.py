@@ -101,20 +101,23 @@ class SharedFiles(FileStore):
 class SharedRegistry(StoredRegistry):
     """The real registry in one process of a world."""
 
-    def __init__(self, process: Process, session: Session, files: FileStore) -> None:
-        super().__init__(process.world.settings, session, files)
+    def __init__(self, process: Process, settings: Settings, session: Session, files: FileStore) -> None:
+        super().__init__(settings, session, files)
         self._process = process
         self.events = SharedEvents(session, process)
 
     @classmethod
-    def of(cls, process: Process, store: BlobStore, actor: str) -> SharedRegistry:
+    def of(
+        cls, process: Process, store: BlobStore, actor: str, settings: Settings | None = None
+    ) -> SharedRegistry:
         world = process.world
+        settings = settings or world.settings
         session = Session(SharedDatabase(process), world.database_id, Origin(actor))
-        return cls(process, session, SharedFiles(world.settings, session, store))
+        return cls(process, settings, session, SharedFiles(settings, session, store))
 
     def acting(self, origin: Origin) -> Registry:
         assert self._files is not None
-        return SharedRegistry(self._process, self._session.acting(origin), self._files)
+        return SharedRegistry(self._process, self._settings, self._session.acting(origin), self._files)
 
 
 def new_connection(image: bytes | None = None) -> sqlite3.Connection:

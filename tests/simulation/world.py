@@ -178,6 +178,10 @@ class World:
             _, immortal = await asyncio.wait(left, timeout=60)
             assert not immortal, f"tasks of a dead process that do not end: {immortal}"
 
+    def adopt(self, process: Process) -> None:
+        """Take on a process that another one has started: it ends with the world at the latest."""
+        self._living[process.name] = process
+
     def process(self, name: str) -> Process:
         """The process of that name that runs now, or ran last."""
         return self._living[name]
