@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from registry.errors import PodiumError, StaleAuthority
+from registry.errors import InvalidApp, PodiumError, StaleAuthority
 from registry.protocol import Registry
 from serving.controller import Controller, Declared, Report
 from serving.deployment import VLLM, Deployment
@@ -37,14 +37,22 @@ SHUTDOWN_DRAIN_SECONDS = 8.0
 SHUTDOWN_GRACE_SECONDS = 12.0
 
 
-def declared_in(registry: Registry) -> dict[str, Declared]:
-    """The deployments of all apps, and those that are no longer declared but still route something."""
-    declared = {}
-    for stored in registry.apps.objects(Deployment.deployable):
-        deployment = Deployment.from_json(stored.name, stored.body)
+def declared_in(registry: Registry, report: Report = lambda name, line: None) -> dict[str, Declared]:
+    """The deployments of all apps, and those that are no longer declared but still route something.
+
+    One that this version cannot read is left as it is, and reported.
+    """
+    declared: dict[str, Declared] = {}
+    known = registry.apps.objects(Deployment.deployable)
+    for stored in known:
+        try:
+            deployment = Deployment.from_json(stored.name, stored.body)
+        except InvalidApp as error:
+            report(stored.name, f"{error.message} {error.remedy}")
+            continue
         declared[stored.name] = Declared(deployment, stored.revision)
     for name in registry.deployments.with_routes():
-        if name not in declared:
+        if name not in {stored.name for stored in known}:
             declared[name] = Declared(Deployment(name, base="removed:v1"), 0, removed=True)
     return declared
 
@@ -72,27 +80,26 @@ async def run_controllers(
     for each step. ``leave_running`` keeps the engines for the next controller to adopt.
     """
     home = folder or registry.settings.home / "serving"
-    read = source or (lambda: declared_in(registry))
-    tasks: dict[str, _Member] = {}
+    read = source or (lambda: declared_in(registry, report))
+    members: dict[str, _Member] = {}
     watcher = asyncio.create_task(_watch_events(registry, wake, stop))
     try:
         while not stop.is_set():
             wake.clear()
             declared = await _read_declared(read, report)
-            if declared is not None:
-                for name, what in declared.items():
-                    if name not in tasks or tasks[name].is_done:
-                        tasks[name] = _Member(name, registry, home / name, make_engine, report)
-                    tasks[name].tell(what)
-                for name in [n for n in tasks if n not in declared]:
-                    tasks[name].forget()
-            for member in tasks.values():
+            for name, what in (declared or {}).items():
+                if name not in members:
+                    members[name] = _Member(name, registry, home / name, make_engine, report)
+                members[name].tell(what)
+            for name in [n for n, member in members.items() if member.is_done]:
+                await members.pop(name).end(leave_running)
+            for member in members.values():
                 member.wake.set()
             await _first_of(wake, stop, FOLLOW_SECONDS)
     finally:
         watcher.cancel()
         await asyncio.gather(watcher, return_exceptions=True)
-        await asyncio.gather(*(member.end(leave_running) for member in tasks.values()))
+        await asyncio.gather(*(member.end(leave_running) for member in members.values()))
 
 
 async def _read_declared(read: Source, report: Report) -> Mapping[str, Declared] | None:
@@ -153,10 +160,6 @@ class _Member:
     def tell(self, declared: Declared) -> None:
         """Say what is to be kept true."""
         self._declared = declared
-
-    def forget(self) -> None:
-        """It is gone: nothing is declared, nothing is routed."""
-        self._stopping.set()
 
     async def end(self, leave_running: bool) -> None:
         """Stop controlling; stop the engines unless they are to be adopted; resign."""
