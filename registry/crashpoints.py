@@ -2,8 +2,8 @@
 
 Every protocol that must survive a kill (upload, promotion, relay, delivery, lease, rollout) names the points
 between its durable effects. In production a point costs one function call. A test in the same process
-installs a handler; a test of real processes sets ``PODIUM_CRASH_AT=relay.published`` (or ``relay.published:3``
-for the third time) and the process is killed there with SIGKILL, as a power cut would.
+installs a handler; a test of real processes sets ``PODIUM_CRASH_AT=relay.published`` (for the third time,
+``relay.published:3``) and the process is killed there with SIGKILL, as a power cut would.
 """
 
 from __future__ import annotations

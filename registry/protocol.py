@@ -71,11 +71,12 @@ class Catalog(Protocol):
     ) -> Published:
         """Store a folder or file and make it the next version of ``name``.
 
-        The same content under the same artifact gives the version that is there. ``kind`` may be left out where the artifact exists.
+        The same content under the same artifact gives the version that is there. ``kind`` may be left out
+        where the artifact exists.
         """
 
     def store(self, path: Path, kind: str, *, progress: Progress | None = None) -> Stored:
-        """Store a folder or file without making it visible, for a run that will refer to it when it finishes."""
+        """Store a folder or file and do not make it visible: a run will refer to it when it finishes."""
 
     def resolve(self, reference: str) -> Version:
         """The version that a reference names now; a bare name is the newest version."""
@@ -187,7 +188,7 @@ class Events(Protocol):
         """
 
     def begin_incarnation(self, *, relayed: int = 0, relayed_id: str | None = None) -> StreamPosition:
-        """Start a new stream, because the old one was lost or cut short; it will be filled from ``relayed``."""
+        """Start a new stream, because the old one was lost or cut short; it is filled from ``relayed`` on."""
 
     def wait(self, sequence: int, timeout: float) -> bool:
         """Block until there may be an event after ``sequence`` (True), or ``timeout`` seconds (False)."""
@@ -373,7 +374,7 @@ class Runs(Protocol):
     """The run journal."""
 
     def queue(self, request: RunRequest) -> Run:
-        """Ask for a run. Its inputs are resolved now; asked for again with its ``key``, it is the same run."""
+        """Ask for a run. Its inputs are resolved now. Asked for again with its ``key`` it is the same run."""
 
     def get(self, run: str) -> Run:
         """A run by its id, or by the beginning of it that no other has. Raises `RunNotFound`."""

@@ -31,7 +31,8 @@ def check_name(text: str) -> str:
     if not _NAME.fullmatch(text) or ".." in text:
         raise InvalidReference(
             f"'{_shown(text)}' cannot name an artifact.",
-            remedy="Use 1 to 100 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit, without '..'.",
+            remedy="Use 1 to 100 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit, "
+            "without '..'.",
         )
     return text
 

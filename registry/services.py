@@ -1,7 +1,7 @@
 """What `podium up` runs: one service a room, found by entry point.
 
-A room names a function in the group ``podium.services``; `podium up` starts them all in one event loop. That is
-how it composes rooms that may not import each other.
+A room names a function in the group ``podium.services``; `podium up` starts them all in one event loop. That
+is how it composes rooms that may not import each other.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     app = App("support")
 
-    accurate = Gate("accurate", "ticket-router", "production", Threshold(metric="accuracy", on="held-out:v1", at_least=0.8))
+    rule = Threshold(metric="accuracy", on="held-out:v1", at_least=0.8)
+    accurate = Gate("accurate", "ticket-router", "production", rule)
     router = Deployment("router", base="smollm2:v1", serves={"ticket-router": "ticket-router:production"})
 
     @subscribe(OnPromotion("ticket-router", alias="production"))

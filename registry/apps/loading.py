@@ -54,11 +54,11 @@ class LoadedFile:
 def load_file(path: Path, *, root: Path | None = None) -> LoadedFile:
     """Import a user's Python file.
 
-    ``root`` is its project's folder, found from the file unless given. The rooms are imported first, so that a
-    module of the user's cannot take their place.
+    ``root`` is its project's folder, found from the file unless given. The rooms are imported first, so that
+    a module of the user's cannot take their place.
 
     Raises:
-        InvalidApp: there is no such file, it raises, or its folder has modules with the names of podium's own.
+        InvalidApp: there is no such file, it raises, or its folder has modules with the names of podium's.
     """
     path = path.absolute()
     if not path.is_file() or path.suffix != ".py":

@@ -106,7 +106,8 @@ def _waiting_events(out: Output) -> str:
 def _sentence(promotion: Promotion) -> str:
     name = f"{promotion.artifact}:{promotion.alias}"
     if not promotion.changed:
-        return f"{name} is at v{promotion.to_version} already (generation {promotion.generation}); nothing was changed."
+        already = f"{name} is at v{promotion.to_version} already (generation {promotion.generation})"
+        return f"{already}; nothing was changed."
     before = f"v{promotion.from_version}" if promotion.from_version else "none"
     lines = [f"{name}: {before} -> v{promotion.to_version} (generation {promotion.generation})"]
     lines += [f"  {'passed' if v.passed else 'FAILED'}  {v.gate}: {v.reason}" for v in promotion.verdicts]

@@ -93,7 +93,8 @@ def pull(out: Output, reference: str, destination: Path) -> None:
     out.show(
         data,
         lambda: (
-            f"{version.ref} is in {destination} ({counted(version.files, 'file')}, {size_text(version.size)})."
+            f"{version.ref} is in {destination} "
+            f"({counted(version.files, 'file')}, {size_text(version.size)})."
         ),
     )
 

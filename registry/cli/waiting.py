@@ -52,11 +52,13 @@ def _ended(out: Output, promotion: Promotion, rollouts: list[Rollout]) -> list[d
             raise RolloutFailed(
                 f"{rollout.target.ref} did not become live in '{rollout.target.deployment}': "
                 f"{rollout.state.value}: {rollout.reason or 'no reason was given'}.",
-                remedy=f"What was live before still is. See 'podium history {promotion.artifact} {promotion.alias}'.",
+                remedy="What was live before still is. "
+                f"See 'podium history {promotion.artifact} {promotion.alias}'.",
             )
     for rollout in rollouts:
         out.note(
-            f"{rollout.target.ref} is live in '{rollout.target.deployment}' after {_seconds(promotion, rollout):.1f} s."
+            f"{rollout.target.ref} is live in '{rollout.target.deployment}' "
+            f"after {_seconds(promotion, rollout):.1f} s."
         )
     return [
         {

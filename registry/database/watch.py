@@ -1,9 +1,9 @@
 """Waking up when another thread, process or machine has committed an event.
 
-PostgreSQL has LISTEN and NOTIFY. SQLite has nothing of the kind, so a commit sends an empty datagram to the few
-sockets on which somebody of this machine may listen (Linux's abstract names, which vanish with their process).
-A wake-up may be lost, when the writer is killed between commit and datagram, so waiting also looks from time
-to time; it may also be empty. Nobody may conclude more from one than "look again".
+PostgreSQL has LISTEN and NOTIFY. SQLite has nothing of the kind, so a commit sends an empty datagram to the
+few sockets on which somebody of this machine may listen (Linux's abstract names, which vanish with their
+process). A wake-up may be lost, when the writer is killed between commit and datagram, so waiting also looks
+from time to time; it may also be empty. Nobody may conclude more from one than "look again".
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ def _judge_threshold(gate: Gate, rule: Threshold, candidate: Measured, revision:
 def _judge_against_base(gate: Gate, rule: BetterThanBase, candidate: Measured, revision: int) -> Verdict:
     score = candidate.score
     if score.base is None:
-        reason = f"{candidate.report} does not say the base model's {rule.metric}; evaluate base and version together"
+        missing = f"{candidate.report} does not say the base model's {rule.metric}"
+        reason = f"{missing}; evaluate base and version together"
         return _verdict(gate, False, reason, (candidate.report,), revision)
     gain = (score.value - score.base) * (1 if score.higher_is_better else -1)
     passed = gain > 0 and gain >= rule.by
@@ -106,8 +107,10 @@ def _judge_against_incumbent(
     found = paired_difference(differences, rule.confidence)
     passed = found.lower >= -rule.tolerance if rule.tolerance else found.lower > 0
     reason = (
-        f"{rule.metric} is {candidate.score.value:.4g}, {evidence.incumbent_ref} has {incumbent.score.value:.4g}; "
-        f"paired gain {found.mean:+.4g}, at least {found.lower:+.4g} with {rule.confidence:.0%} confidence (n={found.n})"
+        f"{rule.metric} is {candidate.score.value:.4g}, "
+        f"{evidence.incumbent_ref} has {incumbent.score.value:.4g}; "
+        f"paired gain {found.mean:+.4g}, at least {found.lower:+.4g} "
+        f"with {rule.confidence:.0%} confidence (n={found.n})"
     )
     if not passed:
         reason += f"; needs at least {-rule.tolerance:+g}" if rule.tolerance else "; needs more than 0"

@@ -32,7 +32,7 @@ def fewest_pairs(confidence: float) -> int:
 def paired_difference(differences: Sequence[float], confidence: float) -> PairedDifference:
     """Bootstrap the mean of ``differences`` (Efron and Tibshirani 1993, percentile interval).
 
-    The resampling is seeded by nothing but the data's order, so the same evidence always gives the same verdict.
+    The resampling is seeded by nothing but the data's order: the same evidence always gives the same verdict.
 
     Raises:
         ValueError: there are no differences.

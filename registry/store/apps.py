@@ -13,7 +13,8 @@ from registry.values import AppChange, AppObject, ChangeKind
 
 _OBJECTS = sql("""
     SELECT app, kind, name, body, revision, changed_at FROM app_object
-    WHERE (CAST(:kind AS TEXT) IS NULL OR kind = :kind) AND (CAST(:app AS TEXT) IS NULL OR app = :app) ORDER BY app, kind, name
+    WHERE (CAST(:kind AS TEXT) IS NULL OR kind = :kind) AND (CAST(:app AS TEXT) IS NULL OR app = :app)
+    ORDER BY app, kind, name
 """)
 _OWNER = sql("SELECT app FROM app_object WHERE kind = :kind AND name = :name AND app <> :app")
 _PUT = sql("""
@@ -50,7 +51,10 @@ class StoredApps:
 
 def _objects(reader: Transaction, kind: str | None, app: str | None) -> list[AppObject]:
     rows = reader.all(_OBJECTS, kind=kind, app=app)
-    return [AppObject(a, k, n, json.loads(body), revision, to_time(at)) for a, k, n, body, revision, at in rows]
+    return [
+        AppObject(app, kind, name, json.loads(body), revision, to_time(at))
+        for app, kind, name, body, revision, at in rows
+    ]
 
 
 def _plan(reader: Transaction, app: str, objects: Sequence[AppObject]) -> list[AppChange]:

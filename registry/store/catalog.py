@@ -21,13 +21,15 @@ from registry.store.usage import deployments_using
 from registry.values import Artifact, Parent, Published, Stored, Version
 
 _ARTIFACTS = sql("""
-    SELECT artifact.id, artifact.name, artifact.kind, artifact.created_at, COUNT(version.id), MAX(version.number),
+    SELECT artifact.id, artifact.name, artifact.kind, artifact.created_at,
+           COUNT(version.id), MAX(version.number),
            COALESCE(SUM(content.size), 0)
     FROM artifact
     LEFT JOIN version ON version.artifact_id = artifact.id AND version.deleted_at IS NULL
     LEFT JOIN content ON content.digest = version.digest
     WHERE artifact.name > :after AND artifact.name LIKE :pattern ESCAPE '!'
-    GROUP BY artifact.id, artifact.name, artifact.kind, artifact.created_at ORDER BY artifact.name LIMIT :limit
+    GROUP BY artifact.id, artifact.name, artifact.kind, artifact.created_at
+    ORDER BY artifact.name LIMIT :limit
 """)
 _ALIASES = sql("""
     SELECT alias.name, version.number FROM alias JOIN version ON version.id = alias.version_id
@@ -152,7 +154,8 @@ class StoredCatalog:
                 days = self._rollback_window.days
                 raise _in_use(
                     version,
-                    f"'{version.artifact}:{alias}' was at it within the last {days} days and may be rolled back to it",
+                    f"'{version.artifact}:{alias}' was at it within the last {days} days "
+                    "and may be rolled back to it",
                     "Wait, or set PODIUM_ROLLBACK_WINDOW to fewer days.",
                 )
 
@@ -163,7 +166,7 @@ def _in_use(version: Version, reason: str, remedy: str) -> VersionInUse:
 
 def _artifact(reader: Transaction, row: Row) -> Artifact:
     (id, name, kind, created_at, count, newest, size) = row
-    aliases = {alias: number for alias, number in reader.all(_ALIASES, artifact=id)}
+    aliases: dict[str, int] = dict(reader.all(_ALIASES, artifact=id))
     return Artifact(name, kind, count, newest, aliases, to_time(created_at), int(size))
 
 

@@ -57,14 +57,14 @@ _RELEASE = sql("""
     WHERE artifact_id = :artifact AND name = :alias AND held_by IS NOT NULL
 """)
 _RECORD = sql("""
-    INSERT INTO promotion (artifact_id, alias, generation, action, from_version_id, to_version_id, actor, reason,
-                           verdicts, event, at)
-    VALUES (:artifact, :alias, :generation, :action, :from_version, :to_version, :actor, :reason, :verdicts, :event,
-            :now)
+    INSERT INTO promotion (artifact_id, alias, generation, action, from_version_id, to_version_id, actor,
+                           reason, verdicts, event, at)
+    VALUES (:artifact, :alias, :generation, :action, :from_version, :to_version, :actor,
+            :reason, :verdicts, :event, :now)
 """)
 _HISTORY = sql("""
-    SELECT promotion.alias, promotion.generation, promotion.action, earlier.number, later.number, later.digest,
-           promotion.actor, promotion.reason, promotion.at, promotion.event, promotion.verdicts
+    SELECT promotion.alias, promotion.generation, promotion.action, earlier.number, later.number,
+           later.digest, promotion.actor, promotion.reason, promotion.at, promotion.event, promotion.verdicts
     FROM promotion JOIN artifact ON artifact.id = promotion.artifact_id
     JOIN version later ON later.id = promotion.to_version_id
     LEFT JOIN version earlier ON earlier.id = promotion.from_version_id
@@ -285,7 +285,8 @@ class StoredPromotions:
         if held is None or held.held_by is None or not self._session.origin.actor.startswith("trigger:"):
             return
         raise AliasHeld(
-            f"'{target.artifact}:{alias}' is held by {held.held_by} ({held.hold_reason}); triggers may not move it.",
+            f"'{target.artifact}:{alias}' is held by {held.held_by} ({held.hold_reason}); "
+            "triggers may not move it.",
             remedy=f"A person releases it with: podium release {target.artifact} {alias}",
             artifact=target.artifact,
             alias=alias,

@@ -88,7 +88,7 @@ def store_value(
     run: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """Record stored files as a value that nobody has named; its id. A report's scores are kept as evidence."""
+    """Record stored files as a value that nobody has named; its id. A report's scores become evidence."""
     if files.report is not None:
         reports.check_judged(transaction, files.report, parents)
     value = put_value(transaction, session, files, parents, run=run, metadata=metadata)

@@ -12,8 +12,9 @@ from registry.references import Reference
 from registry.values import Version
 
 _COLUMNS = """
-    version.id, artifact.id, artifact.name, version.number, value.kind, version.digest, content.size, content.files,
-    version.created_at, version.created_by, version.value, value.run, value.metadata_json
+    version.id, artifact.id, artifact.name, version.number, value.kind, version.digest,
+    content.size, content.files, version.created_at, version.created_by, version.value,
+    value.run, value.metadata_json
 """
 _FROM = """
     FROM version JOIN artifact ON artifact.id = version.artifact_id
@@ -48,7 +49,8 @@ _OF_VALUE = sql(f"""
     SELECT {_COLUMNS} {_FROM} WHERE version.value = :value AND version.deleted_at IS NULL ORDER BY version.id
 """)
 _OF_DIGEST = sql(f"""
-    SELECT {_COLUMNS} {_FROM} WHERE version.digest = :digest AND version.deleted_at IS NULL ORDER BY version.id
+    SELECT {_COLUMNS} {_FROM}
+    WHERE version.digest = :digest AND version.deleted_at IS NULL ORDER BY version.id
 """)
 _ALIASES = sql("SELECT name FROM alias WHERE artifact_id = :artifact AND version_id = :version ORDER BY name")
 _TAGS = sql("SELECT key, value FROM tag WHERE version_id = :version ORDER BY key")
@@ -80,7 +82,8 @@ def require(reader: Transaction, reference: Reference) -> Row:
     if reference.alias is not None:
         raise AliasNotFound(
             f"'{reference.name}' has no alias '{reference.alias}'.",
-            remedy=f"See 'podium show {reference.name}', or make it: podium promote {reference.name}:v1 {reference.alias}",
+            remedy=f"See 'podium show {reference.name}', "
+            f"or make it: podium promote {reference.name}:v1 {reference.alias}",
         )
     raise VersionNotFound(
         f"There is no version '{reference}'.",
@@ -145,7 +148,7 @@ def to_version(reader: Transaction, row: Row) -> Version:
         value=value,
         run=run,
         aliases=tuple(a for (a,) in reader.all(_ALIASES, artifact=artifact, version=version)),
-        tags={k: v for k, v in reader.all(_TAGS, version=version)},
+        tags=dict(reader.all(_TAGS, version=version)),
         metadata=json.loads(metadata),
     )
 

@@ -1,4 +1,4 @@
-"""`StoredRegistry`: the `Registry` protocol over a database and a blob store. The one place that wires facets."""
+"""`StoredRegistry`: the `Registry` protocol over a database and a blob store. Facets are wired here alone."""
 
 from __future__ import annotations
 

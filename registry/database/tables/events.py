@@ -17,8 +17,8 @@ class DatabaseRow(SQLModel, table=True):
     one: int = Field(default=1, primary_key=True)
     database_id: str
     created_at: Moment = time()
-    # Raised by each transaction that makes events, as its last statement: so sequences have no gaps and stand in
-    # the order of commit, which a counter of PostgreSQL's own does not promise.
+    # Raised by each transaction that makes events, as its last statement: so sequences have no gaps and stand
+    # in the order of commit, which a counter of PostgreSQL's own does not promise.
     event_sequence: int = Field(default=0, sa_type=sa.BigInteger)
     incarnation: int = 1
     relayed_sequence: int = Field(default=0, sa_type=sa.BigInteger)

@@ -70,7 +70,7 @@ class ScoreRow(SQLModel, table=True):
 
 
 class ExampleScoreRow(SQLModel, table=True):
-    """Scores of single held-out examples, which paired tests need. ``scores`` is JSON: example id -> score."""
+    """Scores of single held-out examples, for paired tests. ``scores`` is JSON: example id -> score."""
 
     __tablename__ = "example_score"
 
