@@ -13,6 +13,7 @@ from registry.runs import RESULT, NewOutput, Run
 from registry.values import Role
 from trainers.errors import InvalidResult
 from trainers.parameters import to_plain
+from trainers.patience import insist
 from trainers.tasks import Task
 
 _CLASSES = {cls.kind: cls for cls in (Adapter, Checkpoint, Dataset, Model, Report)}
@@ -48,7 +49,7 @@ def artifact(content: StoredContent, registry: Registry, destination: Path) -> A
     """Something in the registry, to be fetched to ``destination`` when it is touched."""
 
     def fetch() -> Path:
-        registry.catalog.materialise(content.digest, destination)
+        insist(lambda: registry.catalog.materialise(content.digest, destination))
         return destination
 
     return _CLASSES.get(content.kind, Artifact).stored(content, fetch)
@@ -122,7 +123,8 @@ def _store(name: str, made: Artifact, registry: Registry, say: Callable[[str], N
             f"{made!r} does not say what it is.",
             remedy="Return Adapter(path), Model(path), Dataset(path) ...",
         )
-    stored = registry.catalog.store(made.path, made.kind)
+    path, kind = made.path, made.kind
+    stored = insist(lambda: registry.catalog.store(path, kind))
     for notice in stored.notices:
         say(notice)
     return NewOutput(name, stored.kind, stored.digest, made.parents, made.metadata)

@@ -19,13 +19,14 @@ from registry.values import Authority, Origin
 from trainers.binding import Outcome, bind, store_result
 from trainers.locating import load_task
 from trainers.outcome import describe, write_failure, write_outcome
+from trainers.patience import insist
 from trainers.tasks import Task
 
 
 def main() -> int:
     run_id, lease, epoch, folder = sys.argv[1:]
-    registry = connect()
-    run = registry.runs.get(run_id)
+    registry = insist(connect)
+    run = insist(lambda: registry.runs.get(run_id))
     origin = Origin(f"run:{run.id}", Authority(lease, int(epoch)), run.causation, run.correlation)
     try:  # whatever a task raises, exit() among it, is how its run ended
         outcome = carry_out(registry.acting(origin), run, Path(folder))
@@ -40,14 +41,9 @@ def main() -> int:
 
 def carry_out(registry: Registry, run: Run, folder: Path) -> Outcome:
     """Run the task of ``run`` in ``folder``, and store what it returns."""
-    code = folder / "code"
-    if run.code is not None:
-        registry.catalog.materialise(run.code, code)
-    task = load_task(run.task, code if run.code is not None else None)
-    bound = bind(task, run, registry, folder / "inputs")
-    roles = {each.parameter: task.parameters[each.parameter].role for each in run.inputs}
-    if any(each.role is not roles[each.parameter] for each in run.inputs):
-        registry.runs.set_roles(run.id, roles)
+    task = _load(registry, run, folder / "code")
+    bound = insist(lambda: bind(task, run, registry, folder / "inputs"))
+    insist(lambda: _say_roles(registry, run, task))
     here = folder / "here"
     here.mkdir()
     os.chdir(here)
@@ -56,6 +52,21 @@ def carry_out(registry: Registry, run: Run, folder: Path) -> Outcome:
     outcome = store_result(task, returned, registry, _say)
     reached("run.uploaded")
     return outcome
+
+
+def _load(registry: Registry, run: Run, code: Path) -> Task[..., Any]:
+    digest = run.code
+    if digest is None:
+        return load_task(run.task)
+    insist(lambda: registry.catalog.materialise(digest, code))
+    return load_task(run.task, code)
+
+
+def _say_roles(registry: Registry, run: Run, task: Task[..., Any]) -> None:
+    """Who asked for the run by the task's name could not say what its inputs are to the result."""
+    roles = {each.parameter: task.parameters[each.parameter].role for each in run.inputs}
+    if any(each.role is not roles[each.parameter] for each in run.inputs):
+        registry.runs.set_roles(run.id, roles)
 
 
 def _provided(task: Task[..., Any], here: Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Work in a thread that is tried again while the database does not answer."""
+"""Work that is tried again while the database does not answer."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -23,4 +24,15 @@ async def patiently(act: Callable[[], T], *, give_up: Callable[[], bool]) -> T:
             if give_up():
                 raise
             await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def insist(act: Callable[[], T]) -> T:
+    """The result of ``act``, for a task's process: its guard ends it when its lease cannot be confirmed."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return act()
+        except DatabaseUnavailable:
+            time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +45,7 @@ def make(outside: str, name: str = "x", gate: str = "") -> Dataset:
         wait_for(Path(outside) / gate)
     Path("made").mkdir()
     Path("made/data.jsonl").write_text(f'{{"name": "{name}"}}\\n')
+    (Path(outside) / f"made-{name}").touch()
     return Dataset("made")
 
 @env.task
@@ -157,13 +157,18 @@ class Tasks:
     def wait_for_executions(self, count: int, name: str = "") -> None:
         wait_until(lambda: len(self.executions(name)) >= count, 60, lambda: f"{count} of {self.executions()}")
 
-    def wait_for_end(self, run: Run, timeout: float = 60.0, about: Callable[[], str] = str) -> Run:
+    def wait_for_end(self, run: Run, timeout: float = 60.0) -> Run:
         """The run when it has ended."""
+        return wait_for_end(self._registry, run.id, timeout)
 
-        def ended() -> Run | None:
-            found = self._registry.runs.get(run.id)
-            return found if found.state in ENDED else None
 
-        result = wait_until(ended, timeout, lambda: f"{self._registry.runs.get(run.id)} {about()}")
-        assert result is not None
-        return result
+def wait_for_end(registry: Registry, run: str, timeout: float = 60.0) -> Run:
+    """The run when it has ended."""
+
+    def ended() -> Run | None:
+        found = registry.runs.get(run)
+        return found if found.state in ENDED else None
+
+    result = wait_until(ended, timeout, lambda: str(registry.runs.get(run)))
+    assert result is not None
+    return result

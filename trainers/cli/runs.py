@@ -120,7 +120,7 @@ def logs(out: Output, run: str, following: bool) -> None:
         found.id,
         changed=lambda _: None,
         printed=take,
-        timeout=None if following else 0.0,
+        once=not following,
     )
     text = b"".join(collected).decode(errors="backslashreplace")
     out.show({"run": found.id, "log": text}, lambda: None)
