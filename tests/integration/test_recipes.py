@@ -241,6 +241,35 @@ def test_free_text_is_judged_by_likelihood_alone(tiny_llama: Path, tmp_path: Pat
     assert set(report_of(evaluate(tiny_llama, tmp_path, output=tmp_path / "report"))["metrics"]) == {"nll"}
 
 
+def test_an_example_that_is_there_twice_counts_once(tiny_llama: Path, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "heldout.jsonl").write_text((data / "heldout.jsonl").read_text() * 2)
+    document = report_of(evaluate(tiny_llama, tmp_path, output=tmp_path / "report"))
+    assert document["metrics"]["nll"]["n"] == len(ROWS)
+    assert len((tmp_path / "report" / "examples.jsonl").read_text().splitlines()) == len(ROWS)
+
+
+def test_weights_that_are_not_finite_are_refused(
+    trained: Trained, tiny_llama: Path, data: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    broken = shutil.copytree(trained.adapter, tmp_path / "broken")
+    weights = load_file(broken / "adapter_model.safetensors")
+    save_file(
+        {name: tensor * float("nan") for name, tensor in weights.items()},
+        broken / "adapter_model.safetensors",
+    )
+    with pytest.raises(InvalidContent, match="not sound"):
+        evaluate(broken, data, tiny_llama, output=tmp_path / "report")
+    assert not (tmp_path / "report").exists()
+
+
+def test_training_that_diverges_gives_no_adapter(tiny_llama: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="diverged"):
+        sft(tiny_llama, data, output=tmp_path / "adapter", lr=1e30, steps=4)
+    assert not (tmp_path / "adapter").exists()
+
+
 def test_an_adapter_without_a_base_cannot_be_judged(trained: Trained, data: Path) -> None:
     with pytest.raises(InvalidInput, match="base"):
         evaluate(trained.adapter, data)
@@ -332,6 +361,7 @@ def test_a_merged_model_answers_as_the_adapter_does(
     assert whole["metrics"]["nll"]["value"] == pytest.approx(tuned["metrics"]["nll"]["value"], abs=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:Model with `tie_word_embeddings=True`")
 def test_an_adapter_that_would_untie_the_output_layer_is_refused(
     tiny_llama: Path, data: Path, tmp_path: Path
 ) -> None:

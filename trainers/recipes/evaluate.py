@@ -13,8 +13,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,8 @@ def evaluate(
     Raises ``InvalidInput`` when an adapter has no base, ``InvalidContent`` when it does not fit the base or
     the dataset has no usable split.
     """
-    examples = read_examples(data, split)
+    # An example that is there twice would count twice, and its id must name one line of the report.
+    examples = list({example.id: example for example in read_examples(data, split)}.values())
     is_adapter = (Path(subject) / "adapter_config.json").is_file()
     if is_adapter and base is None:
         raise InvalidInput("An adapter is judged together with its base.", remedy="Name the base model.")
@@ -74,7 +75,7 @@ def evaluate(
     model = _load(base, adapter=subject) if is_adapter else _load(subject)
     scored = score(model, tokenizer, examples, batch=batch)
     if base is not None and before is None:
-        with _as_base(model) if is_adapter else nullcontext(_load(base)) as plain:
+        with _without_adapter(model) if is_adapter else nullcontext(_load(base)) as plain:
             before = score(plain, AutoTokenizer.from_pretrained(str(base)), examples, batch=batch)
         _keep_scores(kept, examples, before)
 
@@ -111,18 +112,11 @@ def _load(base: Any, *, adapter: Any = None) -> PreTrainedModel:
     return model.to(device).eval()
 
 
-class _as_base(AbstractContextManager["PreTrainedModel"]):
-    """An adapted model with its adapter switched off, which is the base without loading it again."""
-
-    def __init__(self, model: Any) -> None:
-        self._model, self._off = model, model.disable_adapter()
-
-    def __enter__(self) -> PreTrainedModel:
-        self._off.__enter__()
-        return self._model
-
-    def __exit__(self, *error: Any) -> None:
-        self._off.__exit__(*error)
+@contextmanager
+def _without_adapter(model: Any) -> Iterator[Any]:
+    """The model with its adapter switched off, which is the base without loading it again."""
+    with model.disable_adapter():
+        yield model
 
 
 def _row(example: Example, ours: Scored, base: Scored | None) -> dict[str, Any]:

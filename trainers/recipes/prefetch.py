@@ -91,10 +91,10 @@ def _packaged_gguf(package: str) -> Path:
 
 
 def _convert_gguf(file: Path, target: Path) -> None:
+    quiet_progress()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    quiet_progress()
     folder, name = str(file.parent), file.name
     model = AutoModelForCausalLM.from_pretrained(
         folder, gguf_file=name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 
 def quiet_progress() -> None:
-    """Let transformers and datasets draw no progress bars in this process."""
+    """Let tqdm, transformers and datasets draw no bars in this process. Call it before they are imported."""
+    os.environ.setdefault("TQDM_DISABLE", "1")  # read when tqdm is imported
     import datasets
     from transformers.utils import logging
 

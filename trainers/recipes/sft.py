@@ -80,6 +80,7 @@ def sft(
             disable_tqdm=True,
             use_cpu=not torch.accelerator.is_available(),
             logging_steps=1,
+            logging_nan_inf_filter=False,  # or a loss that is no number would be logged as one
             learning_rate=lr,
             lr_scheduler_type="linear",
             warmup_steps=0.1,  # below 1: a share of all steps
