@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from registry.crashpoints import reached
@@ -55,17 +55,21 @@ class Reaper:
         self._report = report
         self._watch = LeaseWatch(term)
 
-    def look(self) -> None:
-        """Look once; runs whose worker is gone are fenced, and queued again where that is their rule."""
+    def look(self, carried: Collection[str]) -> None:
+        """Look once; runs whose worker is gone are fenced, and queued again where that is their rule.
+
+        ``carried`` names the leases of the runs that this worker carries out. It may hold others without
+        knowing: a claim may be committed though the database's answer was lost.
+        """
         try:
-            self._look()
+            self._look(carried)
         except DatabaseUnavailable:
             # Nobody could beat, so nobody's silence says anything.
             self._watch = LeaseWatch(self._term)
 
-    def _look(self) -> None:
+    def _look(self, carried: Collection[str]) -> None:
         held = self._registry.leases.held(lease_name(""))
-        foreign = [lease for lease in held if lease.holder != self._worker]
+        foreign = [lease for lease in held if lease.holder != self._worker or lease.name not in carried]
         left = {lease.name: lease for lease in self._watch.look(foreign, time.monotonic())}
         dead = self._dead_workers() if foreign else set()
         left |= {lease.name: lease for lease in foreign if lease.holder in dead}

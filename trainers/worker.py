@@ -224,7 +224,8 @@ class _Worker:
 
     async def _reap(self) -> None:
         while True:
-            await asyncio.to_thread(self._reaper.look)
+            carried = {each.lease.name for each in self._carried}
+            await asyncio.to_thread(self._reaper.look, carried)
             await asyncio.sleep(self._term / _BEATS_IN_TERM)
 
     async def _patiently(self, act: Callable[[], T]) -> T:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from registry.content.kinds import Kind
-from registry.database.engine import Transaction, UniqueViolation
+from registry.database.engine import Transaction
 from registry.database.statements import sql
 from registry.errors import RunNotFound, RunRefused
 from registry.events import EventType
@@ -36,6 +36,7 @@ _INSERT = sql("""
                      parent, key, actor, causation, correlation, captured, queued_at)
     VALUES (:id, :task, 'queued', :arguments, :code, :resources, :pool, :publish, :retries, 0, :app,
             :parent, :key, :actor, :causation, :correlation, :captured, :now)
+    ON CONFLICT (key) DO NOTHING
 """)
 _INSERT_INPUT = sql("""
     INSERT INTO run_input (run, parameter, value, role, ref) VALUES (:run, :parameter, :value, :role, :ref)
@@ -83,13 +84,10 @@ class StoredRuns:
         inputs = self._resolve(request)
         code = self._files.stored(Kind.BUNDLE, request.code) if request.code else None
         with self._session.writing() as transaction:
-            if request.key is not None:
-                there = transaction.first(_BY_KEY, key=request.key)
-                if there is not None:
-                    return run_rows.load(transaction, there[0])
             run_id = uuid.uuid4().hex[:12]
             bundle = values.value_for(transaction, self._session, code) if code else None
-            self._insert(transaction, run_id, request, bundle)
+            if not self._insert(transaction, run_id, request, bundle):
+                return run_rows.load(transaction, transaction.one(_BY_KEY, key=request.key)[0])
             for each in inputs:
                 transaction.execute(
                     _INSERT_INPUT,
@@ -111,33 +109,29 @@ class StoredRuns:
                 for name, reference in sorted(request.inputs.items())
             ]
 
-    def _insert(self, transaction: Transaction, run_id: str, request: RunRequest, bundle: str | None) -> None:
+    def _insert(self, transaction: Transaction, run_id: str, request: RunRequest, bundle: str | None) -> bool:
+        """False: there is a run with that key already."""
         origin = self._session.origin
-        try:
-            transaction.execute(
-                _INSERT,
-                id=run_id,
-                task=request.task,
-                arguments=to_json(dict(request.arguments)),
-                code=bundle,
-                resources=to_json(request.resources.to_json()),
-                pool=request.pool,
-                publish=request.publish,
-                retries=request.retries,
-                app=request.app,
-                parent=request.parent,
-                key=request.key,
-                actor=origin.actor,
-                causation=origin.causation,
-                correlation=origin.correlation or run_id,
-                captured=to_json(dict(request.captured)),
-                now=self._session.now(),
-            )
-        except UniqueViolation as error:
-            raise RunRefused(
-                f"Another run was asked for with the key '{request.key}' at the same moment.",
-                remedy="Ask again; you will be given that run.",
-            ) from error
+        inserted = transaction.execute(
+            _INSERT,
+            id=run_id,
+            task=request.task,
+            arguments=to_json(dict(request.arguments)),
+            code=bundle,
+            resources=to_json(request.resources.to_json()),
+            pool=request.pool,
+            publish=request.publish,
+            retries=request.retries,
+            app=request.app,
+            parent=request.parent,
+            key=request.key,
+            actor=origin.actor,
+            causation=origin.causation,
+            correlation=origin.correlation or run_id,
+            captured=to_json(dict(request.captured)),
+            now=self._session.now(),
+        )
+        return inserted == 1
 
     def get(self, run: str) -> Run:
         with self._session.reading() as reader:

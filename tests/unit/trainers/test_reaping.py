@@ -46,7 +46,7 @@ def test_a_run_that_its_worker_left_is_queued_again(registry: Registry) -> None:
     registry.runs.claim("worker-1", free=room, total=room)
     said: list[str] = []
     reaper = Reaper(registry, "worker-2", 0.0, said.append)
-    reaper.look()
+    reaper.look(carried=())
     assert registry.runs.get(run.id).state is RunState.QUEUED
     assert registry.leases.get(run.lease) is None
     assert said == [f"run {run.id}: left by worker-1, now queued"]
@@ -56,5 +56,16 @@ def test_a_reaper_leaves_its_own_runs_alone(registry: Registry) -> None:
     run = registry.runs.queue(RunRequest("train"))
     room = Resources()
     registry.runs.claim("worker-1", free=room, total=room)
-    Reaper(registry, "worker-1", 0.0, print).look()
+    Reaper(registry, "worker-1", 0.0, print).look(carried=[run.lease])
     assert registry.runs.get(run.id).state is RunState.RUNNING
+
+
+def test_a_claim_whose_answer_was_lost_is_found_by_the_worker_that_made_it(registry: Registry) -> None:
+    run = registry.runs.queue(RunRequest("train"))
+    room = Resources()
+    registry.runs.claim("worker-1", free=room, total=room)
+    reaper = Reaper(registry, "worker-1", 1000.0, print)
+    reaper.look(carried=())
+    assert registry.runs.get(run.id).state is RunState.RUNNING  # the answer may be on its way
+    Reaper(registry, "worker-1", 0.0, print).look(carried=())
+    assert registry.runs.get(run.id).state is RunState.QUEUED

@@ -78,6 +78,14 @@ def test_a_run_asked_for_twice_with_one_key_is_one_run(registry: Registry) -> No
     assert len(registry.runs.list()) == 1
 
 
+def test_a_run_asked_for_by_many_at_once_with_one_key_is_one_run(place: Place) -> None:
+    registries = [place.open() for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        runs = list(threads.map(lambda registry: queue(registry, key="delivery-1").id, registries))
+    assert len(set(runs)) == 1
+    assert len(events_of(registries[0], registries[0].runs.get(runs[0]))) == 1
+
+
 def test_a_run_is_found_by_the_beginning_of_its_id(registry: Registry) -> None:
     run = queue(registry)
     assert registry.runs.get(run.id[:6]).id == run.id
