@@ -23,6 +23,7 @@ from triggers.calls import Threads
 from triggers.executor import Executor
 from triggers.leadership import Leadership
 from triggers.served import Served, arrivals
+from triggers.tasks import first_of
 
 ACTOR = "system:events"
 
@@ -104,16 +105,10 @@ class Consumer:
         await self._calls(self._open)
         tasks = [asyncio.create_task(work) for work in (self._read(), self._executor.run(), stop.wait())]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await first_of(*tasks)
         finally:
-            for task in tasks:
-                task.cancel()
-            results = await asyncio.gather(*tasks, return_exceptions=True)
-        if stop.is_set():
-            await self._executor.drain(_DRAIN_SECONDS)
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
+            if stop.is_set():
+                await self._executor.drain(_DRAIN_SECONDS)
 
     def _open(self) -> None:
         self._roster.refresh()

@@ -19,6 +19,7 @@ from registry.values import AppObject
 from triggers import guarded
 from triggers.served import Served, serve_trigger
 from triggers.subscription import Subscription
+from triggers.tasks import wait_for_event
 from triggers.trigger import Trigger
 
 log = logging.getLogger(__name__)
@@ -103,8 +104,7 @@ class AppProcesses:
             while not stop.is_set():
                 wanted = await asyncio.to_thread(apps_with_handlers, self._registry)
                 await self._match(wanted)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+                await wait_for_event(stop, _LOOK_SECONDS)
         finally:
             await asyncio.gather(*(self._end(child) for child in self._children.values()))
 
@@ -160,7 +160,8 @@ class AppProcesses:
             with suppress(ProcessLookupError):
                 child.process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(child.process.wait(), _STOP_SECONDS)
+            async with asyncio.timeout(_STOP_SECONDS):
+                await child.process.wait()
         except TimeoutError:
             child.process.kill()
             await child.process.wait()

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_exponential
 
@@ -28,6 +27,7 @@ from triggers.errors import SelfStart
 from triggers.outcome import Ending, abandoned, ending_after
 from triggers.received import received
 from triggers.served import Served
+from triggers.tasks import wait_for_event
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +116,7 @@ class Executor:
                 except DatabaseUnavailable as error:
                     log.warning("deliveries wait: %s", error)
                     pause = _LOOK_SECONDS
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), pause)
+                await wait_for_event(self._news, pause)
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -31,6 +31,7 @@ from triggers.bus import Condition, Outcome, Stored, Stream, StreamState
 from triggers.cloudevents import decode, encode, subject_prefix, token
 from triggers.connection import Connection, translated
 from triggers.errors import MalformedMessage, StreamAhead
+from triggers.tasks import wait_for_event
 
 #: Seconds for which the stream remembers message ids; about 225 bytes of memory each.
 DUPLICATE_WINDOW = 48 * 3600.0
@@ -218,11 +219,7 @@ class JetStreamReader:
                 if left <= 0:
                     return []
                 await self._ask(limit, timeout)
-                try:
-                    await asyncio.wait_for(
-                        self._news.wait(), min(left, max(0.01, self._expires - loop.time()))
-                    )
-                except TimeoutError:
+                if not await wait_for_event(self._news, min(left, max(0.01, self._expires - loop.time()))):
                     continue
                 self._news.clear()
                 if self._failure:
@@ -236,9 +233,8 @@ class JetStreamReader:
         if last is not None:
             with translated():
                 client = await self._connection.client()
-                await client.publish(
-                    last.reply, b"+ACK"
-                )  # the consumer's policy makes it count for all before
+                # The consumer's policy makes it count for all that came before, too.
+                await client.publish(last.reply, b"+ACK")
 
     async def close(self) -> None:
         if self._forget_request in self._connection.on_reconnect:

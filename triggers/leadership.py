@@ -21,6 +21,7 @@ from registry.protocol import Leases
 from registry.values import Lease
 from triggers.calls import Threads
 from triggers.processes import Process
+from triggers.tasks import first_of, wait_for_event
 
 _LOOK_SECONDS = 0.25
 _BEATS_A_TERM = 3
@@ -105,8 +106,7 @@ class Leadership:
         while not stop.is_set():
             lease = await self._calls(self.try_to_lead)
             if lease is None:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), min(_LOOK_SECONDS, self._term / _BEATS_A_TERM))
+                await wait_for_event(stop, min(_LOOK_SECONDS, self._term / _BEATS_A_TERM))
                 continue
             await self._work_under(lease, work)
 
@@ -114,13 +114,8 @@ class Leadership:
         working = asyncio.ensure_future(work(lease))
         beating = asyncio.create_task(self._beat(lease))
         try:
-            await asyncio.wait((working, beating), return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                working.result()
+            await first_of(working, beating)
         finally:
-            for task in (working, beating):
-                task.cancel()
-            await asyncio.gather(working, beating, return_exceptions=True)
             with suppress(DatabaseUnavailable):
                 await self._calls(lambda: self._leases.release(lease))
 

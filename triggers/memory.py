@@ -10,6 +10,7 @@ from registry.errors import BrokerUnavailable
 from registry.values import Event
 from triggers.bus import Condition, Outcome, Stored, Stream, StreamState
 from triggers.errors import StreamAhead
+from triggers.tasks import wait_for_event
 
 
 @dataclass
@@ -81,9 +82,7 @@ class MemoryReader:
         log = self._log()
         if len(log.events) <= self._given:
             log.news.clear()
-            try:
-                await asyncio.wait_for(log.news.wait(), timeout)
-            except TimeoutError:
+            if not await wait_for_event(log.news, timeout):
                 return []
         events = self._log().events[self._given : self._given + limit]
         self._given += len(events)

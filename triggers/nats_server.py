@@ -30,6 +30,7 @@ from triggers import guarded
 from triggers.connection import Role, server_file
 from triggers.errors import ServerNotInstalled
 from triggers.processes import Process
+from triggers.tasks import first_of, wait_for_event
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 20.0
@@ -131,7 +132,7 @@ async def run_server(home: Path, stop: asyncio.Event, report: Report) -> None:
                 await _keep_running(program, home, stop, report)
                 return
         report("run by another podium of this home")
-        await _sleep(stop, _OWNER_LOOK_SECONDS)
+        await wait_for_event(stop, _OWNER_LOOK_SECONDS)
 
 
 def find_program() -> str:
@@ -172,14 +173,14 @@ async def _keep_running(program: str, home: Path, stop: asyncio.Event, report: R
                 server = Process.of(child.pid)
                 _write_private(server_file(home), plan.to_json(Process.current(), server))
                 report(f"listening on {_HOST}:{plan.port}")
-                await _until_either(child, stop)
+                await first_of(asyncio.create_task(child.wait()), asyncio.create_task(stop.wait()))
         finally:
             await _end(child)
             _write_private(server_file(home), plan.to_json())
         if not stop.is_set():
             why = f"ended with status {child.returncode}, see {home}/nats/server.log"
             report(f"{why}; starting again", healthy=False)
-            await _sleep(stop, _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)])
+            await wait_for_event(stop, _RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)])
             failures += 1
     report("stopped")
 
@@ -214,24 +215,19 @@ async def _answers(child: asyncio.subprocess.Process, port: int) -> bool:
 
 async def _greets(port: int) -> bool:
     try:
-        reader, writer = await asyncio.wait_for(asyncio.open_connection(_HOST, port), 1)
+        async with asyncio.timeout(1):
+            reader, writer = await asyncio.open_connection(_HOST, port)
     except (OSError, TimeoutError):
         return False
     try:
-        return (await asyncio.wait_for(reader.readline(), 1)).startswith(b"INFO")
+        async with asyncio.timeout(1):
+            return (await reader.readline()).startswith(b"INFO")
     except TimeoutError:
         return False
     finally:
         writer.close()
-
-
-async def _until_either(child: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
-    waits = [asyncio.ensure_future(child.wait()), asyncio.ensure_future(stop.wait())]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
@@ -239,7 +235,8 @@ async def _end(child: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             child.terminate()
     try:
-        await asyncio.wait_for(child.wait(), _STOP_SECONDS)
+        async with asyncio.timeout(_STOP_SECONDS):
+            await child.wait()
     except TimeoutError:
         child.kill()
         await child.wait()
@@ -294,9 +291,3 @@ def _new_port() -> int:
         probe.bind((_HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-async def _sleep(stop: asyncio.Event, seconds: float) -> None:
-    """Wait, but not longer than until ``stop``."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)

@@ -111,5 +111,7 @@ def _notify(action: Notify, event: Received[Any], context: Context) -> None:
     try:
         with urllib.request.urlopen(request, timeout=_NOTIFY_SECONDS):
             return
-    except (OSError, urllib.error.URLError) as error:
+    except OSError as error:  # HTTPError and URLError are
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise BrokerUnavailable(f"The notification was not taken: {error}.") from error

@@ -25,6 +25,7 @@ from triggers.bus import Bus, Condition, Outcome, Stored, Stream, StreamState
 from triggers.calls import Threads
 from triggers.errors import StreamAhead
 from triggers.leadership import Leadership
+from triggers.tasks import first_of
 
 LEASE = "relay"
 ACTOR = "system:relay"
@@ -231,18 +232,12 @@ async def run_relay(registry: Registry, bus: Bus, stop: asyncio.Event, report: R
 
     async def work(lease: Lease) -> None:
         with suppress(StaleAuthority):  # the lease or the stream has passed on: see who leads now
-            await Relay(registry, bus, lease, calls=waits, report=report).run()
+            relay = Relay(registry, bus, lease, calls=waits, report=report)
+            await first_of(asyncio.create_task(relay.run()), asyncio.create_task(stop.wait()))
 
-    working = asyncio.create_task(leadership.lead(stop, work))
-    stopping = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
+        await leadership.lead(stop, work)
     finally:
-        for task in (working, stopping):
-            task.cancel()
-        await asyncio.gather(working, stopping, return_exceptions=True)
         calls.close()
         waits.close()
 

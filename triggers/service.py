@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from registry.errors import PodiumError
@@ -16,6 +15,7 @@ from triggers.deployed import TRIGGERS, AppProcesses, DeployedTriggers
 from triggers.jetstream import JetStreamBus
 from triggers.nats_server import run_server
 from triggers.relay import run_relay
+from triggers.tasks import wait_for_event
 
 _RETRY_SECONDS = 1.0
 
@@ -64,8 +64,7 @@ async def _keep(part: Part, stop: asyncio.Event, report: Report) -> None:
             await part(report)
         except PodiumError as error:
             report(f"{error.message} {error.remedy}", healthy=False)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _RETRY_SECONDS)
+            await wait_for_event(stop, _RETRY_SECONDS)
 
 
 def _named(name: str, report: Report) -> Report:
