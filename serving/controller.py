@@ -17,14 +17,35 @@ from serving.execution import DYING_SECONDS, Executor
 from serving.memory import Memory
 from serving.planning import plan
 from serving.staging import Staging
-from serving.state import Apply, Desired, Drain, Load, Observed, Plan, Probe, Start, Step, Stop, Unload
+from serving.state import (
+    Apply,
+    Begin,
+    Desired,
+    Drain,
+    DropRoute,
+    Fail,
+    Finish,
+    Flip,
+    Load,
+    Observed,
+    Plan,
+    Probe,
+    Start,
+    Step,
+    Stop,
+    Unload,
+)
 
 __all__ = ["Controller", "Declared", "resolve_desired"]
 
 #: Told of each step before it is taken, and of each plan that waits.
 Report = Callable[[str, str], None]
 
+RETRY_SECONDS = 0.2  # after a step that failed; longer waits are on the step's account
+
+OnReplica = Apply | Drain | Load | Probe | Start | Stop | Unload
 _ON_REPLICAS = (Apply, Drain, Load, Probe, Start, Stop, Unload)
+_ON_RECORDS = (Begin, DropRoute, Fail, Finish, Flip)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +66,7 @@ class _Records:
     open: Mapping[str, Rollout]
     latest: Mapping[str, Rollout]
     blocked: Mapping[tuple[str, str], str]
+    incarnation: int
 
 
 class Controller:
@@ -93,26 +115,43 @@ class Controller:
             DatabaseUnavailable: the registry cannot be reached.
         """
         await self._look()
+        records = await asyncio.to_thread(self._read)
         while True:
-            observed, desired = await self._observed()
-            current = plan(desired, observed, self._clock())
-            await self._record_replicas()
+            observed = self._observed(records)
+            current = plan(records.desired, observed, self._clock())
+            await self._record_replicas(settled=not current.steps)
             if not current.steps:
                 self._say("; ".join(current.waiting) or summary(observed))
                 return current
             if not await self._take_all(current.steps, observed):
-                return replace(current, wake_at=self._clock() + 0.2)
+                return replace(current, wake_at=self._clock() + RETRY_SECONDS)
+            if any(isinstance(step, _ON_RECORDS) for step in current.steps):
+                records = await asyncio.to_thread(self._read)
 
     async def _take_all(self, steps: Sequence[Step], observed: Observed) -> bool:
-        """Take steps in order up to the first that fails, and look again at each replica that was touched."""
+        """Take steps in order, up to the first that fails."""
         for step in steps:
             self._report(self.declared.deployment.name, describe(step))
             went_well = await self._executor.take(step, observed)
             if isinstance(step, _ON_REPLICAS):
-                await self._look(step.replica)
+                await self._see(step, went_well)
             if not went_well:
                 return False
         return True
+
+    async def _see(self, step: OnReplica, went_well: bool) -> None:
+        """Bring the view of a replica up to what a step did there: by its answer where that says all."""
+        seen = self._replicas[step.replica]
+        match step:
+            case Load() if went_well:
+                path = str(self._staging.path(step.version.digest))
+                self._replicas[step.replica] = replace(seen, models={**seen.models, step.version.ref: path})
+            case Apply() if went_well:
+                self._replicas[step.replica] = replace(seen, map=step.routes)
+            case Probe() if went_well:
+                pass
+            case _:
+                await self._look(step.replica)
 
     async def _look(self, index: int | None = None) -> None:
         indexes = list(self._engines) if index is None else [index]
@@ -122,32 +161,30 @@ class Controller:
             self._replicas[i] = observation
             self._memory.saw(i, observation, now)
 
-    async def _observed(self) -> tuple[Observed, Desired]:
-        records, staged, incarnation = await asyncio.to_thread(self._read)
+    def _observed(self, records: _Records) -> Observed:
         self._memory.forget_rollouts([rollout.id for rollout in records.open.values()])
         memory = self._memory
-        observed = Observed(
+        return Observed(
             table=records.table,
             open=records.open,
             latest=records.latest,
             replicas=dict(self._replicas),
-            incarnation=incarnation,
+            incarnation=records.incarnation,
             epoch=self._epoch,
-            staged=staged,
+            staged=self._staging.staged(),
             checked=dict(memory.checked),
             probed=frozenset(memory.probed),
             blocked=records.blocked,
             attempts=dict(memory.attempts),
             since=dict(memory.since),
         )
-        return observed, records.desired
 
-    def _read(self) -> tuple[_Records, frozenset[str], int]:
+    def _read(self) -> _Records:
         name = self.declared.deployment.name
         deployments = self._registry.deployments
         engine = self.declared.deployment.engine.fingerprint()
         latest = deployments.latest_rollouts(name)
-        records = _Records(
+        return _Records(
             desired=resolve_desired(self._registry, self.declared),
             table=deployments.routes(name),
             open={rollout.target.served: rollout for rollout in deployments.open_rollouts(name)},
@@ -157,13 +194,17 @@ class Controller:
                 for block in deployments.blocks(name)
                 if block.engine == engine
             },
+            incarnation=self._registry.events.position().incarnation,
         )
-        return records, self._staging.staged(), self._registry.events.position().incarnation
 
-    async def _record_replicas(self) -> None:
+    async def _record_replicas(self, *, settled: bool) -> None:
+        """Say in the registry what was seen: where replicas are at once, what they have loaded at the end."""
         name = self.declared.deployment.name
         statuses = [_status(name, i, seen) for i, seen in sorted(self._replicas.items())]
-        if statuses != self._recorded:
+        before, after = self._recorded, statuses
+        if not settled:
+            before, after = _whereabouts(before), _whereabouts(after)
+        if after != before:
             await asyncio.to_thread(self._registry.deployments.observe, name, statuses)
             self._recorded = statuses
 
@@ -216,6 +257,10 @@ def _status(deployment: str, index: int, seen: Observation) -> ReplicaStatus:
         models=tuple(sorted(seen.models)),
         detail=seen.detail[-500:],
     )
+
+
+def _whereabouts(statuses: Sequence[ReplicaStatus]) -> list[ReplicaStatus]:
+    return [replace(status, models=(), detail="") for status in statuses]
 
 
 def summary(observed: Observed) -> str:

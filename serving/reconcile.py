@@ -82,7 +82,13 @@ async def run_controllers(
     home = folder or registry.settings.home / "serving"
     read = source or (lambda: declared_in(registry, report))
     members: dict[str, _Member] = {}
-    watcher = asyncio.create_task(_watch_events(registry, wake, stop))
+
+    def wake_all() -> None:
+        wake.set()
+        for member in members.values():
+            member.wake.set()
+
+    watcher = asyncio.create_task(_watch_events(registry, wake_all, stop))
     try:
         while not stop.is_set():
             wake.clear()
@@ -110,14 +116,15 @@ async def _read_declared(read: Source, report: Report) -> Mapping[str, Declared]
         return None
 
 
-async def _watch_events(registry: Registry, wake: asyncio.Event, stop: asyncio.Event) -> None:
-    """Wake the loop whenever the registry has a new event: NATS is not needed for that."""
+async def _watch_events(registry: Registry, wake_all: Callable[[], None], stop: asyncio.Event) -> None:
+    """Wake everybody whenever the registry has a new event: NATS is not needed for that."""
     newest = 0
     while not stop.is_set():
         try:
             if await asyncio.to_thread(registry.events.wait, newest, WATCH_SECONDS):
+                # Before the wake-up: what comes after this number wakes everybody once more.
                 newest = (await asyncio.to_thread(registry.events.position)).newest
-                wake.set()
+                wake_all()
         except PodiumError:
             await asyncio.sleep(TROUBLE_SECONDS)
 
