@@ -114,8 +114,7 @@ class Controller:
             StaleAuthority: another controller leads.
             DatabaseUnavailable: the registry cannot be reached.
         """
-        await self._look()
-        records = await asyncio.to_thread(self._read)
+        records, _ = await asyncio.gather(asyncio.to_thread(self._read), self._look())
         while True:
             observed = self._observed(records)
             current = plan(records.desired, observed, self._clock())

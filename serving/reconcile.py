@@ -203,9 +203,10 @@ class _Member:
         declared = self._declared
         if declared is None:
             return FOLLOW_SECONDS
-        if not await asyncio.to_thread(self._leadership.try_lead):
+        if self._leadership.lease is None:
             self._controller = None
-            return FOLLOW_SECONDS
+            if not await asyncio.to_thread(self._leadership.try_lead):
+                return FOLLOW_SECONDS
         if self._beating is None or self._beating.done():
             self._beating = asyncio.create_task(self._leadership.keep())
         if self._controller is None or self._controller.declared != declared:

@@ -35,11 +35,11 @@ _PROBE = {"prompt": list(PROMPTS), "max_tokens": 1, "temperature": 0, "logprobs"
 
 
 def promote_to_first_answer() -> Iterator[Row]:
-    """From `promote` to the first answer of the new adapter, beside a script that loads, probes and asks."""
-    tiny = models.kept("tiny-llama")
+    """From `promote` to the first answer of a new adapter of SmolLM2, beside a script that does the same."""
+    base = models.kept("smollm2")
     with TemporaryDirectory(prefix="podium-bench-") as scratch:
         folder = Path(scratch)
-        with _plain_vllm(folder, tiny) as by_hand, _podium(folder, tiny) as ours:
+        with _plain_vllm(folder, base) as by_hand, _podium(folder, base) as ours:
             work = {"ours": ours, "peer": by_hand}
             seconds = interleaved(work, rounds=_ROUNDS, warmups=_WARMUPS)
         yield compare(
@@ -75,7 +75,7 @@ class _ByHand:
         self._folder = folder
         self._http = http
         self._versions = count(2)
-        self._baseline = self._probe("tiny")
+        self._baseline = self._probe("base")
 
     def __call__(self) -> None:
         name = f"hand-{next(self._versions)}"
@@ -106,15 +106,15 @@ def wait_until_live(registry: Registry, generation: int, timeout: float = _START
 
 
 @contextmanager
-def _podium(folder: Path, tiny: Path) -> Iterator[_Podium]:
+def _podium(folder: Path, model: Path) -> Iterator[_Podium]:
     registry = connect(Settings(home=folder / "home", actor="bench"))
-    base = registry.catalog.publish("tiny", tiny, "model").version
+    base = registry.catalog.publish("smollm2", model, "model").version
     for seed in range(_ROUNDS + _WARMUPS + 2):
-        adapter = write_float_lora(folder / f"ours-{seed}", tiny, seed)
+        adapter = write_float_lora(folder / f"ours-{seed}", model, seed)
         registry.catalog.publish("story", adapter, "adapter", parents=[Parent(base.ref, Role.BASE)])
     deployment = Deployment(
         "bench",
-        base="tiny:v1",
+        base="smollm2:v1",
         serves={"teller": "story:production"},
         engine=VLLM(args=_ENGINE_ARGS),
     )
@@ -149,14 +149,14 @@ def _control(registry: Registry, deployment: Deployment, stop: threading.Event) 
 
 
 @contextmanager
-def _plain_vllm(folder: Path, tiny: Path) -> Iterator[_ByHand]:
+def _plain_vllm(folder: Path, model: Path) -> Iterator[_ByHand]:
     """A vLLM as its documentation says to start it for loading adapters at run time."""
     for seed in range(_ROUNDS + _WARMUPS + 2):
-        write_float_lora(folder / f"hand-{seed + 2}", tiny, 1000 + seed)
+        write_float_lora(folder / f"hand-{seed + 2}", model, 1000 + seed)
     port = free_port()
     command = [
-        *(sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(tiny)),
-        *("--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"),
+        *(sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
+        *("--served-model-name", "base", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager"),
         *("--enable-lora", "--max-lora-rank", "16", "--max-loras", "2", "--max-cpu-loras", "16"),
         *("--disable-uvicorn-access-log", *_ENGINE_ARGS),
     ]
