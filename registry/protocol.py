@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from registry.content.progress import Progress
     from registry.settings import Settings
 
+from registry.checkpoints import TRAINING, SavedCheckpoint
 from registry.deliveries import Arrival, Delivery, DeliveryState
 from registry.deployments import Block, ReplicaStatus, Rollout, RolloutState, Route, RouteTable, Target
 from registry.resources import Resources
@@ -432,6 +433,36 @@ class Runs(Protocol):
         """What a run's attempts printed, after the part numbered ``after``."""
 
 
+class Checkpoints(Protocol):
+    """States of trainings that a run's attempts leave to each other."""
+
+    def save(
+        self,
+        run: str,
+        step: int,
+        path: Path,
+        *,
+        series: str = TRAINING,
+        keep: int = 2,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SavedCheckpoint:
+        """Store a folder or file as the state of ``run`` at ``step``; it is the newest one from then on.
+
+        Nothing of it is seen before all of it is stored. The ``keep`` newest of its series stay. Called by a
+        registry acting with the run's authority.
+
+        Raises:
+            StaleAuthority: another attempt, or nobody, carries the run out now. Nothing was recorded.
+            RunRefused: called on behalf of anybody else.
+        """
+
+    def of(self, run: str, series: str | None = None) -> Sequence[SavedCheckpoint]:
+        """What is kept of a run's checkpoints, series by series, the newest first."""
+
+    def mark_damaged(self, checkpoint: SavedCheckpoint, reason: str) -> None:
+        """Record that a checkpoint cannot be read, so that it does not count among those that are kept."""
+
+
 class Workers(Protocol):
     """Processes that take runs. What stands here is for finding them; authority is in the runs' leases."""
 
@@ -475,6 +506,8 @@ class Registry(Protocol):
     def apps(self) -> Apps: ...
     @property
     def runs(self) -> Runs: ...
+    @property
+    def checkpoints(self) -> Checkpoints: ...
     @property
     def workers(self) -> Workers: ...
 

@@ -13,6 +13,7 @@ from registry.database.schema import prepare
 from registry.settings import Settings
 from registry.store.apps import StoredApps
 from registry.store.catalog import StoredCatalog
+from registry.store.checkpoints import StoredCheckpoints
 from registry.store.deliveries import StoredDeliveries
 from registry.store.deployments import StoredDeployments
 from registry.store.evidence import StoredEvaluations
@@ -99,6 +100,10 @@ class StoredRegistry:
     @cached_property
     def runs(self) -> StoredRuns:
         return StoredRuns(self._session, self._files)
+
+    @cached_property
+    def checkpoints(self) -> StoredCheckpoints:
+        return StoredCheckpoints(self._session, self._files)
 
     @cached_property
     def workers(self) -> StoredWorkers:
