@@ -128,7 +128,8 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
-def _sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated database file to copy."""
     return registries.sqlite_template(tmp_path_factory.mktemp("template"))
 
 
@@ -143,9 +144,9 @@ def _shared_bucket(s3_server: S3Server) -> Bucket:
 
 
 @pytest.fixture
-def sqlite_place(tmp_path: Path, _sqlite_template: Path) -> Iterator[Place]:
+def sqlite_place(tmp_path: Path, sqlite_template: Path) -> Iterator[Place]:
     """Where a registry over SQLite and a folder lies."""
-    place = registries.sqlite_place(tmp_path / "home", _sqlite_template)
+    place = registries.sqlite_place(tmp_path / "home", sqlite_template)
     yield place
     place.close()
 
