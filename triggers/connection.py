@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -92,7 +92,7 @@ class Connection:
         self._address: Address | None = None
         self._client: Client | None = None
         self._lock = asyncio.Lock()
-        self._lost: asyncio.Future[None] | None = None
+        self._waiting: dict[asyncio.Task[Any], bool] = {}  # task -> whether it was told to give up
         self.on_reconnect: list[Callable[[], None]] = []
 
     async def client(self) -> Client:
@@ -101,9 +101,9 @@ class Connection:
         Raises:
             BrokerUnavailable: it cannot be reached.
         """
+        if self._client is not None and self._client.is_connected:
+            return self._client
         async with self._lock:
-            if self._client is not None and self._client.is_connected:
-                return self._client
             address = self._find()
             if self._client is not None and (self._client.is_closed or address != self._address):
                 await self._drop()
@@ -166,7 +166,7 @@ class Connection:
             "reconnected_cb": self._reconnected,
         }
 
-    async def waiting(self, call: Coroutine[Any, Any, T]) -> T:
+    async def waiting(self, call: Awaitable[T]) -> T:
         """The result of ``call``, which waits for an answer of the server.
 
         The client library lets a request run into its timeout when the connection is lost under it; this
@@ -175,20 +175,28 @@ class Connection:
         Raises:
             BrokerUnavailable: the connection was lost meanwhile.
         """
-        if self._lost is None or self._lost.done():
-            self._lost = asyncio.get_running_loop().create_future()
-        task = asyncio.ensure_future(call)
+        # A task of its own for each call would cost as much as the call: this one is cancelled, as
+        # `asyncio.timeout` does it.
+        task = asyncio.current_task()
+        assert task is not None
+        self._waiting[task] = False
         try:
-            await asyncio.wait((task, self._lost), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise BrokerUnavailable("The connection to the event server was lost.", remedy=_REMEDY)
-            return task.result()
+            return await call
+        except asyncio.CancelledError:
+            if self._waiting[task] and task.cancelling() <= 1:
+                raise BrokerUnavailable(
+                    "The connection to the event server was lost.", remedy=_REMEDY
+                ) from None
+            raise
         finally:
-            task.cancel()
+            if self._waiting.pop(task):
+                task.uncancel()
 
     async def _disconnected(self) -> None:
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(None)
+        for task, given_up in self._waiting.items():
+            if not given_up:
+                self._waiting[task] = True
+                task.cancel()
 
     async def _reconnected(self) -> None:
         for call in self.on_reconnect:

@@ -105,18 +105,22 @@ class Executor:
 
     async def run(self) -> None:
         """Start what is due, until cancelled."""
+        due: float | None = 0.0  # what an earlier holder of the lease left running is taken over at once
         try:
             while True:
                 self._news.clear()
                 if self._failure is not None:
                     raise self._failure
                 try:
-                    await self._start_due()
-                    pause = await self._calls(self._pause)
+                    if due is not None and due <= 0:
+                        await self._start_due()
+                    due = await self._calls(self._due)
                 except DatabaseUnavailable as error:
                     log.warning("deliveries wait: %s", error)
-                    pause = _LOOK_SECONDS
-                await wait_for_event(self._news, pause)
+                    due = 0.0
+                    await wait_for_event(self._news, _LOOK_SECONDS)
+                if due is None or due > 0 or self._free <= 0:
+                    await wait_for_event(self._news, min(_LOOK_SECONDS, due or _LOOK_SECONDS))
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -139,16 +143,13 @@ class Executor:
             reached("delivery.claimed")
         return claimed
 
-    def _pause(self) -> float:
-        """Seconds until the next look; what waits for a released alias is made pending on the way."""
+    def _due(self) -> float | None:
+        """Seconds until something is due; what waits for a released alias is made pending on the way."""
         for alias in self._registry.deliveries.waited_for(self._consumer):
             if not self._is_held(alias):
                 self._registry.deliveries.resume(self._consumer, alias)
-        due = self._registry.deliveries.next_due(self._consumer)
-        if due is None:
-            return _LOOK_SECONDS
-        # What is due and was not claimed found no free thread; one that becomes free wakes this loop.
-        return min(_LOOK_SECONDS, due) if due > 0 else _LOOK_SECONDS
+        # Looking costs less than claiming, which takes the write lock.
+        return self._registry.deliveries.next_due(self._consumer)
 
     def _is_held(self, alias: str) -> bool:
         artifact, _, name = alias.partition(":")

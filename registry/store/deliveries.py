@@ -51,10 +51,10 @@ _INSERT = sql("""
             0, 0, :now, :now, :now)
     ON CONFLICT DO NOTHING
 """)
-_SUPERSEDE = sql("""
+_SUPERSEDE = sql(f"""
     UPDATE delivery SET state = 'superseded', waits_for = NULL, changed_at = :now
     WHERE consumer = :consumer AND subscription = :subscription AND key = :key
-      AND event_sequence < :event_sequence AND replay = 0 AND state IN ('pending', 'held')
+      AND event_sequence < :event_sequence AND replay = 0 AND state IN ({_OPEN}) AND state <> 'running'
 """)
 # No earlier delivery of the same subscription and key is open.
 _FIRST = f"""
