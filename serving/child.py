@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -25,7 +26,13 @@ from serving.middleware import TOKEN_VARIABLE
 __all__ = ["Child", "Record", "free_port"]
 
 _CLOCK_SLACK_SECONDS = 2.0
-_LOG_TAIL = 4000  # bytes of the log that are searched for the reason of a failure
+_LOG_TAIL = 64 * 1024  # bytes of the log that are searched for the reason of a failure
+_LONGEST_REASON = 300
+# "ValueError: ..." or "Value error, ..." at the end of a traceback, with or without vLLM's own prefix.
+_REASON = re.compile(
+    r"^(?:\(.*?\) )?(?:ERROR .*?\] )?\s*((?:[\w.]*(?:Error|Exception)|Value error)\b[:,].+)$", re.M
+)
+_NOT_THE_CAUSE = ("Engine core initialization failed", "WorkerProc initialization failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,14 @@ class Record:
     requested_at: float  # seconds since the epoch
     pid: int | None = None  # None: it was about to be started
     created: float | None = None  # psutil's creation time: tells a reused pid from ours
+
+
+def reason_in(log: str) -> str:
+    """The last error that a log names, less those that only say that there was one before."""
+    named = [found for found in _REASON.findall(log) if not any(words in found for words in _NOT_THE_CAUSE)]
+    lines = log.strip().splitlines()
+    reason = named[-1] if named else lines[-1] if lines else "it ended without a word"
+    return reason.strip()[:_LONGEST_REASON]
 
 
 def free_port() -> int:
@@ -140,15 +155,16 @@ class Child:
         if self.record is not None:
             self._write(replace(self.record, pid=None, created=None, token=secrets.token_hex(24)))
 
-    def log_tail(self, lines: int = 12) -> str:
-        """The end of the log, for a message."""
+    def last_words(self) -> str:
+        """Why the process ended, as far as its log says, and where the log is."""
         try:
             with self.log.open("rb") as log:
                 log.seek(0, os.SEEK_END)
                 log.seek(max(0, log.tell() - _LOG_TAIL))
-                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+                text = log.read().decode(errors="replace")
         except OSError:
-            return ""
+            return "it left no log"
+        return f"{reason_in(text)} (log: {self.log})"
 
     def _adopt_unrecorded(self) -> None:
         assert self.record is not None

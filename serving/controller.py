@@ -149,6 +149,9 @@ class Controller:
                 self._replicas[step.replica] = replace(seen, map=step.routes)
             case Probe() if went_well:
                 pass
+            case Start():
+                self._memory.started(step.replica)
+                await self._look(step.replica)
             case _:
                 await self._look(step.replica)
 

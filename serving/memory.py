@@ -42,18 +42,17 @@ class Memory:
         self.since[index] = now
         key = f"replica/{index}"
         if seen.phase is Phase.DEAD:
-            self.failed(key, _last_line(seen.detail), now)
+            self.failed(key, seen.detail or "it ended without a word", now)
         elif seen.phase is Phase.READY:
             for known in [k for k in self.attempts if k == key or k.startswith(f"{key}/")]:
                 self.succeeded(known)
+
+    def started(self, index: int) -> None:
+        """A replica was started: if it is dead at the next look, that is another death."""
+        self.phases.pop(index, None)
 
     def forget_rollouts(self, open_ids: Sequence[str]) -> None:
         """Drop the accounts of rollouts that have ended."""
         for key in [k for k in self.attempts if k.startswith("rollout/")]:
             if key.removeprefix("rollout/") not in open_ids:
                 del self.attempts[key]
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1][:300] if lines else "it ended without a word"

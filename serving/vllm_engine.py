@@ -54,7 +54,7 @@ class VLLMEngine:
         if record is None or (record.pid is None and not self._child.is_alive()):
             return Observation(Phase.ABSENT)
         if not self._child.is_alive():
-            return Observation(Phase.DEAD, detail=self._child.log_tail())
+            return Observation(Phase.DEAD, detail=self._child.last_words())
         try:
             seen = await self._speak().observe()
         except EngineUnavailable as error:

@@ -30,7 +30,7 @@ def _run_process(view: View, index: int, seen: Observation, base: Loaded, wanted
     waited = view.now - view.observed.since.get(index, view.now)
     match seen.phase:
         case Phase.ABSENT | Phase.DEAD:
-            if view.may_try(attempts_key(replica=index), f"replica {index}: {_last_line(seen.detail)}"):
+            if view.may_try(attempts_key(replica=index), f"replica {index}"):
                 yield Start(index, base, wanted)
         case Phase.SILENT:
             if waited >= SILENCE_SECONDS:
@@ -77,8 +77,3 @@ def _shut_down(view: View, index: int, seen: Observation) -> Iterator[Step]:
         yield from _finish_draining(view, index, seen, view.now - view.observed.since.get(index, view.now))
     else:
         yield Stop(index, "it is no longer wanted")
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "it is not running"

@@ -130,7 +130,8 @@ class View:
         again = failed.last_at + min(_LONGEST_BACKOFF, 2.0 ** (failed.count - 1))
         if self.now >= again:
             return True
-        self.waiting.append(f"{what}: failed {failed.count} times ({failed.reason}); again shortly")
+        times = "once" if failed.count == 1 else f"{failed.count} times"
+        self.waiting.append(f"{what} failed {times}, and is tried again shortly: {failed.reason}")
         self.wake_at = min(self.wake_at, again)
         return False
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from serving.child import Child
+from serving.child import Child, reason_in
 from serving.deployment import VLLM
 from serving.engine import Engine, Fence, Launch, Phase, RouteMap
 from serving.fake_engine import FakeEngine
@@ -69,6 +69,25 @@ def test_a_process_that_dies_says_why(process_place: Place, tmp_path: Path) -> N
         await engine.stop(0)
 
     asyncio.run(work())
+
+
+LOGS = {
+    "INFO: fine\nTraceback:\n  File x\nValueError: rank too high\n": "ValueError: rank too high",
+    "(EngineCore pid=1) ERROR 11-30 20:52:16 [core.py:1] torch.OutOfMemoryError: CUDA out of memory\n"
+    "(APIServer pid=2) RuntimeError: Engine core initialization failed. See root cause above.\n": (
+        "torch.OutOfMemoryError: CUDA out of memory"
+    ),
+    "ValidationError: 1 validation error\n  Value error, max_model_len (9) is greater\n    see x": (
+        "Value error, max_model_len (9) is greater"
+    ),
+    "Killed\n": "Killed",
+    "": "it ended without a word",
+}
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_the_reason_of_a_death_is_the_last_error_that_is_not_another_ones_echo(log: str) -> None:
+    assert reason_in(log) == LOGS[log]
 
 
 def test_an_engine_that_is_not_installed_is_named(tmp_path: Path) -> None:
