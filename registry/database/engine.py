@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -239,9 +240,14 @@ class Database:
     def _connection(self) -> Iterator[Any]:
         with translated():
             connection = self._engine.raw_connection()
+            while _has_ended(connection):
+                connection.invalidate()
+                connection = self._engine.raw_connection()
         try:
             yield connection
         finally:
+            if _has_ended(connection):
+                connection.invalidate()
             connection.close()
 
     def _begin(self, connection: Any) -> Transaction:
@@ -285,7 +291,7 @@ def _parsed(url: str) -> URL:
 def _engine(url: URL) -> sa.Engine:
     if url.get_backend_name() == "postgresql":
         engine = sa.create_engine(
-            url, pool_size=8, max_overflow=24, pool_pre_ping=False, isolation_level="AUTOCOMMIT"
+            url, pool_size=8, max_overflow=24, isolation_level="AUTOCOMMIT", pool_reset_on_return=None
         )
         sa.event.listen(engine, "connect", _prepare_postgresql)
         return engine
@@ -296,6 +302,21 @@ def _engine(url: URL) -> sa.Engine:
     )
     sa.event.listen(engine, "connect", _prepare_sqlite)
     return engine
+
+
+def _has_ended(connection: Any) -> bool:
+    """Whether the server has closed a connection on which nothing is being asked.
+
+    A server that was stopped says so at once, and then hangs up: both can be read. In fair weather an idle
+    connection has nothing to read. This costs a system call, where a ping would cost a round trip.
+    """
+    driver = connection.driver_connection
+    if driver is None or isinstance(driver, sqlite3.Connection):
+        return False
+    if driver.closed:
+        return True
+    readable, _, _ = select.select([driver.fileno()], [], [], 0)
+    return bool(readable)
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:
