@@ -70,7 +70,7 @@ def list_events(out: Output, limit: int, after: int | None) -> None:
 def show(out: Output, event: str) -> None:
     """Show an event and what became of it at each subscription."""
     found = out.registry.events.get(event)
-    deliveries = out.registry.deliveries.find(event=event)
+    deliveries = out.registry.deliveries.find(event=found.id)
     data = {**event_data(found), "deliveries": [delivery_data(each) for each in deliveries]}
 
     def human() -> RenderableType:
@@ -173,7 +173,7 @@ def dlq() -> None:
 @dlq.command("list")
 @click.option(
     "--state",
-    type=click.Choice([*DeliveryState, "all"]),
+    type=click.Choice([*(state.value for state in DeliveryState), "all"]),
     default=DeliveryState.DEAD.value,
     show_default=True,
 )
