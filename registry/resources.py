@@ -101,6 +101,12 @@ class Resources:
             disk=max(0, int(self.disk) - int(taken.disk)),
         )
 
+    def within(self, total: Resources) -> Resources:
+        """This demand cut down to what ``total`` has at all."""
+        lacking = total.lacking(self)
+        cut = {name: getattr(total, name) for name in lacking if name != "gpu"}
+        return replace(self, **cut, **({"gpu": ""} if "gpu" in lacking else {}))
+
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -32,6 +32,12 @@ RESULT = "result"
 #: Beginning of the pools of private workers.
 PRIVATE = "private/"
 
+#: Runs above a run, at most. Each is a process that waits, and a task that calls itself would go on for ever.
+MOST_DEPTH = 32
+
+#: The pool of steps that their driver does itself; no worker takes from it.
+INLINE = "inline"
+
 
 class RunState(StrEnum):
     QUEUED = "queued"  # waits for a worker that it fits
@@ -73,6 +79,7 @@ class Cause(StrEnum):
     UNCONFIRMED = "unconfirmed"  # it stopped itself because its lease could not be confirmed
     STOPPED = "stopped"  # the person who ran it privately went away
     CANCELLED = "cancelled"  # a person ended it
+    TAKEN_OVER = "taken_over"  # a person had it begun anew while it seemed to live
 
 
 #: Causes that say something about the run itself. The others are its worker's, and spend no retry.
@@ -104,6 +111,9 @@ class RunRequest:
     retries: int = 0
     app: str | None = None
     parent: str | None = None  # the run that asked for it
+    place: str | None = None  # which of its parent's steps it is; asked for twice, it is one run
+    signature: str | None = None  # digest of the task and what it is given
+    cache_key: str | None = None  # digest of all that decides what it makes; None: it is not cached
     key: str | None = None  # asked for twice with the same key, it is one run
     captured: Mapping[str, Any] = field(default_factory=dict)  # commit, diff, lock ...
 
@@ -138,6 +148,7 @@ class NewOutput:
     digest: str
     parents: tuple[Parent, ...] = ()  # besides the run's own inputs and code
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    value: str | None = None  # a value that is there already and is handed on; None makes a new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +191,17 @@ class Run:
     error: RunError | None = None  # of the last failed attempt
     app: str | None = None
     parent: str | None = None
+    root: str = ""  # the run at the top of its tree; its own id where it has no parent
+    depth: int = 0  # how many runs are above it
+    place: str | None = None  # which of its parent's steps it is
+    signature: str | None = None  # digest of the task and what it was given
+    source: str | None = None  # the run that really did it, where it was reused from another
+    cache_key: str | None = None
+    waits_for: str | None = None  # the run that does the same cached work now
+    again: bool = False  # it failed in an earlier execution of its parent, and is done again when asked for
+    asked: int = 0  # how many events there were when it was asked for: an order that needs no clock
+    done: int | None = None  # ... and when it ended
+    cause: Cause | None = None  # why its last attempt ended without success
     key: str | None = None
     causation: str | None = None
     correlation: str | None = None
@@ -189,6 +211,11 @@ class Run:
     def lease(self) -> str:
         """The name of the lease that gives authority over it."""
         return lease_name(self.id)
+
+    @property
+    def inline(self) -> bool:
+        """Whether its driver does it itself."""
+        return self.pool == INLINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from registry.database.engine import Row, Transaction, to_time
@@ -15,11 +17,13 @@ from registry.store import rows
 from registry.values import Role
 
 _CODE = "(SELECT value.digest FROM value WHERE value.id = run.code)"
+_CAUSE = "(SELECT cause FROM attempt WHERE attempt.run = run.id ORDER BY number DESC LIMIT 1)"
 _NAMES = """
-    id, task, state, arguments, code, resources, pool, publish, retries, attempts, app, parent, key, actor,
-    causation, correlation, captured, result, error, queued_at, not_before, started_at, ended_at
+    id, task, state, arguments, code, resources, pool, publish, retries, attempts, app, parent, root, depth,
+    place, signature, source, cache_key, waits_for, again, asked, done, cause, key, actor, causation,
+    correlation, captured, result, error, queued_at, not_before, started_at, ended_at
 """
-COLUMNS = _NAMES.replace("code", _CODE, 1)
+COLUMNS = _NAMES.replace("code", _CODE, 1).replace(" cause,", f" {_CAUSE},", 1)
 _GET = sql(f"SELECT {COLUMNS} FROM run WHERE id = :run")
 _INPUTS = sql("""
     SELECT i.parameter, i.value, v.kind, v.digest, i.role, i.ref
@@ -31,6 +35,18 @@ _OUTPUTS = sql("""
 """)
 
 
+_CHILDREN = sql(f"SELECT {COLUMNS} FROM run WHERE parent = :parent ORDER BY asked, queued_at, id")
+_INPUTS_OF_CHILDREN = sql("""
+    SELECT i.run, i.parameter, i.value, v.kind, v.digest, i.role, i.ref
+    FROM run c JOIN run_input i ON i.run = c.id JOIN value v ON v.id = i.value
+    WHERE c.parent = :parent ORDER BY i.parameter
+""")
+_OUTPUTS_OF_CHILDREN = sql("""
+    SELECT o.run, o.name, o.value, v.kind, v.digest, o.ref
+    FROM run c JOIN run_output o ON o.run = c.id JOIN value v ON v.id = o.value
+    WHERE c.parent = :parent ORDER BY o.name
+""")
+_FIELDS = tuple(name.strip() for name in _NAMES.split(","))
 _VALUE = sql("SELECT id, kind, digest FROM value WHERE id = :value")
 
 
@@ -57,8 +73,21 @@ def load(reader: Transaction, run_id: str) -> Run:
 
 def run(reader: Transaction, row: Row) -> Run:
     """A run from its row (`COLUMNS`), with its inputs and outputs."""
-    named = dict(zip((c.strip() for c in _NAMES.split(",")), row, strict=True))
-    inputs = reader.all(_INPUTS, run=named["id"])
+    return _run(row, reader.all(_INPUTS, run=row[0]), reader.all(_OUTPUTS, run=row[0]))
+
+
+def children(reader: Transaction, parent: str) -> list[Run]:
+    """All that a run has asked for, in the order in which it did."""
+    inputs, outputs = defaultdict(list), defaultdict(list)
+    for owner, *rest in reader.all(_INPUTS_OF_CHILDREN, parent=parent):
+        inputs[owner].append(tuple(rest))
+    for owner, *rest in reader.all(_OUTPUTS_OF_CHILDREN, parent=parent):
+        outputs[owner].append(tuple(rest))
+    return [_run(row, inputs[row[0]], outputs[row[0]]) for row in reader.all(_CHILDREN, parent=parent)]
+
+
+def _run(row: Row, inputs: Sequence[Row], outputs: Sequence[Row]) -> Run:
+    named = dict(zip(_FIELDS, row, strict=True))
     return Run(
         **{
             **named,
@@ -69,8 +98,10 @@ def run(reader: Transaction, row: Row) -> Run:
             "result": _json(named["result"]),
             "error": error(named["error"]),
             **{name: _time(named[name]) for name in ("queued_at", "not_before", "started_at", "ended_at")},
+            "again": bool(named["again"]),
+            "cause": Cause(named["cause"]) if named["cause"] else None,
             "inputs": tuple(RunInput(p, v, k, d, Role(role), ref) for p, v, k, d, role, ref in inputs),
-            "outputs": tuple(RunOutput(*o) for o in reader.all(_OUTPUTS, run=named["id"])),
+            "outputs": tuple(RunOutput(*o) for o in outputs),
         }
     )
 

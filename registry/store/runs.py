@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from registry.content.kinds import Kind
 from registry.database.engine import Transaction
 from registry.database.statements import sql
 from registry.errors import RunNotFound, RunRefused
@@ -20,27 +18,16 @@ from registry.runs import (
     NewOutput,
     Run,
     RunError,
-    RunInput,
     RunRequest,
     RunState,
     lease_name,
     pool_after,
 )
-from registry.store import run_attempts, run_rows, values
+from registry.store import run_attempts, run_queue, run_rows
 from registry.store.files import FileStore
 from registry.store.session import Session, to_json
 from registry.values import Role
 
-_INSERT = sql("""
-    INSERT INTO run (id, task, state, arguments, code, resources, pool, publish, retries, attempts, app,
-                     parent, key, actor, causation, correlation, captured, queued_at)
-    VALUES (:id, :task, 'queued', :arguments, :code, :resources, :pool, :publish, :retries, 0, :app,
-            :parent, :key, :actor, :causation, :correlation, :captured, :now)
-    ON CONFLICT (key) DO NOTHING
-""")
-_INSERT_INPUT = sql("""
-    INSERT INTO run_input (run, parameter, value, role, ref) VALUES (:run, :parameter, :value, :role, :ref)
-""")
 _BY_KEY = sql("SELECT id FROM run WHERE key = :key")
 _BY_PREFIX = sql("SELECT id FROM run WHERE id >= :first AND id < :after ORDER BY id LIMIT 2")
 _LIST = sql(f"""
@@ -81,57 +68,14 @@ class StoredRuns:
         self._files = files
 
     def queue(self, request: RunRequest) -> Run:
-        inputs = self._resolve(request)
-        code = self._files.stored(Kind.BUNDLE, request.code) if request.code else None
+        wanted = run_queue.resolve(self._session, self._files, request)
         with self._session.writing() as transaction:
-            run_id = uuid.uuid4().hex[:12]
-            bundle = values.value_for(transaction, self._session, code) if code else None
-            if not self._insert(transaction, run_id, request, bundle):
+            run_id = run_queue.insert(transaction, self._session, wanted)
+            if run_id is None:
                 return run_rows.load(transaction, transaction.one(_BY_KEY, key=request.key)[0])
-            for each in inputs:
-                transaction.execute(
-                    _INSERT_INPUT,
-                    run=run_id,
-                    parameter=each.parameter,
-                    value=each.value,
-                    role=each.role.value,
-                    ref=each.ref,
-                )
             run = run_rows.load(transaction, run_id)
             run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, run)
             return run
-
-    def _resolve(self, request: RunRequest) -> list[RunInput]:
-        """Inputs as content: what a name means is decided once, when the run is asked for."""
-        with self._session.reading() as reader:
-            return [
-                run_rows.resolve_input(reader, name, reference, request.roles.get(name, Role.PARENT))
-                for name, reference in sorted(request.inputs.items())
-            ]
-
-    def _insert(self, transaction: Transaction, run_id: str, request: RunRequest, bundle: str | None) -> bool:
-        """False: there is a run with that key already."""
-        origin = self._session.origin
-        inserted = transaction.execute(
-            _INSERT,
-            id=run_id,
-            task=request.task,
-            arguments=to_json(dict(request.arguments)),
-            code=bundle,
-            resources=to_json(request.resources.to_json()),
-            pool=request.pool,
-            publish=request.publish,
-            retries=request.retries,
-            app=request.app,
-            parent=request.parent,
-            key=request.key,
-            actor=origin.actor,
-            causation=origin.causation,
-            correlation=origin.correlation or run_id,
-            captured=to_json(dict(request.captured)),
-            now=self._session.now(),
-        )
-        return inserted == 1
 
     def get(self, run: str) -> Run:
         with self._session.reading() as reader:

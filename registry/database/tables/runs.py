@@ -8,6 +8,9 @@ from sqlmodel import Field, SQLModel
 from registry.database.tables.columns import Moment, text, time
 
 
+_FLIES = sa.text("cache_key IS NOT NULL AND waits_for IS NULL AND state IN ('queued', 'running')")
+
+
 class RunRow(SQLModel, table=True):
     """One execution of a task. Authority over it is the lease ``run/<id>``."""
 
@@ -19,8 +22,14 @@ class RunRow(SQLModel, table=True):
         ),
         sa.CheckConstraint("state <> 'running' OR started_at IS NOT NULL", name="run_started"),
         sa.CheckConstraint("(state IN ('queued', 'running')) = (ended_at IS NULL)", name="run_ended"),
-        sa.Index("run_queue", "state", "pool", "queued_at", "id"),
+        sa.CheckConstraint("depth >= 0 AND counted_from >= 0", name="run_counts"),
+        sa.Index("run_turns", "state", "pool", "turn", "queued_at", "id"),
         sa.Index("run_newest", "queued_at", "id"),
+        # A step has its place in its parent once: a second request for it finds the first.
+        sa.Index("run_place", "parent", "place", unique=True),
+        sa.Index("run_cached", "cache_key", "state"),
+        # Of all that ask for the same cached work at once, one does it; the others wait for that one.
+        sa.Index("run_flight", "cache_key", unique=True, sqlite_where=_FLIES, postgresql_where=_FLIES),
     )
 
     id: str = Field(primary_key=True)
@@ -36,6 +45,18 @@ class RunRow(SQLModel, table=True):
     app: str | None = None
     parent: str | None = Field(default=None, foreign_key="run.id", index=True)
     key: str | None = Field(default=None, unique=True)
+    root: str = Field(index=True)  # the run at the top of its tree; itself where it has no parent
+    depth: int = 0  # how many runs are above it
+    turn: Moment = time()  # when its root was queued: older trees are done first
+    place: str | None = text(nullable=True)  # which of its parent's steps it is
+    signature: str | None = None  # digest of the task and what it was given
+    source: str | None = Field(default=None, foreign_key="run.id")  # the run that really did it, if another
+    cache_key: str | None = None  # digest of all that decides what it makes
+    waits_for: str | None = Field(default=None, foreign_key="run.id")  # the run that does the same work now
+    again: bool = Field(default=False, sa_column_kwargs={"server_default": sa.false()})
+    counted_from: int = Field(default=0, sa_column_kwargs={"server_default": "0"})
+    asked: int = Field(default=0, sa_type=sa.BigInteger, sa_column_kwargs={"server_default": "0"})
+    done: int | None = Field(default=None, sa_type=sa.BigInteger)
     actor: str
     causation: str | None = None
     correlation: str | None = None
