@@ -62,8 +62,8 @@ _SAME = sql(f"""
 _INSERT = sql("""
     INSERT INTO rollout (id, deployment, order_no, revision, served, artifact, alias, generation, version,
                          digest, state, reason, started_at, ended_at)
-    VALUES (:id, :deployment,
-            (SELECT COALESCE(MAX(order_no), 0) + 1 FROM rollout WHERE deployment = :deployment),
+    VALUES (:id, CAST(:deployment AS TEXT),
+            (SELECT COALESCE(MAX(order_no), 0) + 1 FROM rollout WHERE deployment = CAST(:deployment AS TEXT)),
             :revision, :served, :artifact, :alias, :generation, :version, :digest, 'started', '', :now, NULL)
 """)
 _MOVE = sql("UPDATE rollout SET state = :state, reason = :reason, ended_at = :ended_at WHERE id = :id")
