@@ -263,6 +263,8 @@ def tell(watch: Stopwatch, registry: Registry) -> None:
 
 def main() -> int:
     os.environ["PODIUM_HOME"] = str(HOME)
+    # Training and serving share the cores here: a thread that waits must not spin on one.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for name in ("PODIUM_URL", "PODIUM_BLOBS", "PODIUM_NATS"):
         os.environ.pop(name, None)  # a demo must never touch a registry that somebody uses
     shutil.rmtree(HOME, ignore_errors=True)
