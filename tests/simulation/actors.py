@@ -15,6 +15,7 @@ from tests.simulation.broker import SharedBus
 from tests.simulation.oracle import Acknowledged
 from tests.simulation.process import Process
 from tests.simulation.storage import SharedRegistry
+from triggers import adopting
 from triggers.relay import run_relay
 
 Main = Callable[[Process], Awaitable[None]]
@@ -110,5 +111,4 @@ def relay(reports: list[str] | None = None) -> Main:
 
 async def adopt(process: Process) -> None:
     """A person says that the database is right and the stream is not."""
-    registry = registry_of(process)
-    await process(registry.events.begin_incarnation)
+    await adopting.adopt(registry_of(process), SharedBus(process))
