@@ -42,8 +42,9 @@ _DROP = sql(f"""
 """)
 _REWIND = sql("UPDATE consumer SET sequence = :sequence WHERE name = :consumer AND sequence > :sequence")
 _SETTLE = sql("UPDATE subscription SET since = :sequence WHERE consumer = :consumer AND since < :sequence")
-_INCARNATION = sql("SELECT incarnation FROM podium WHERE one = 1")
-_EVENT_ID = sql("SELECT id FROM event WHERE sequence = :sequence")
+_ORIGIN = sql("""
+    SELECT incarnation, (SELECT id FROM event WHERE sequence = :sequence) FROM podium WHERE one = 1
+""")
 _INSERT = sql("""
     INSERT INTO delivery (id, consumer, subscription, event_sequence, key, replay, access, state,
                           attempts, epoch, due_at, created_at, changed_at)
@@ -271,13 +272,13 @@ class StoredDeliveries:
 
 def _refuse_strange(transaction: Transaction, upto: Event, incarnation: int | None) -> None:
     """Refuse a batch that ends with an event which is not this database's, or comes from an old stream."""
-    row = transaction.first(_EVENT_ID, sequence=upto.sequence)
-    if row is None or row[0] != upto.id:
+    present, known = transaction.one(_ORIGIN, sequence=upto.sequence)
+    if known != upto.id:
         raise StaleAuthority(
             f"The stream carries an event (sequence {upto.sequence}) that the database does not have.",
             remedy="If the database was restored from a backup, run 'podium events adopt'.",
         )
-    if incarnation is not None and int(transaction.one(_INCARNATION)[0]) != incarnation:
+    if incarnation is not None and present != incarnation:
         raise StaleAuthority(
             f"Incarnation {incarnation} of the stream has been followed by another.",
             remedy="Read on in the new stream.",
