@@ -79,6 +79,9 @@ class Catalog(Protocol):
     def store(self, path: Path, kind: str, *, progress: Progress | None = None) -> Stored:
         """Store a folder or file and do not make it visible: a run will refer to it when it finishes."""
 
+    def name(self, name: str, value: str) -> Published:
+        """Make a value that is there a version of the artifact ``name``."""
+
     def resolve(self, reference: str) -> Version:
         """The version that a reference names now; a bare name is the newest version."""
 
@@ -402,8 +405,13 @@ class Runs(Protocol):
         pool: str = "default",
         only: str | None = None,
         limit: int = 16,
+        lenient: bool = False,
     ) -> Sequence[Claim]:
-        """Take the queued runs that fit into ``free``, in queue order; ``only`` is one run's id."""
+        """Take the queued runs that fit into ``free``, in queue order.
+
+        ``only`` is the id of the one run that is taken, with its steps. With ``lenient`` a run that asks for
+        more than ``total`` counts as if it asked for that.
+        """
 
     def set_roles(self, run: str, roles: Mapping[str, Role]) -> None:
         """Say what a run's inputs are to its outputs, where who asked for it by the task's name could not."""
@@ -421,10 +429,14 @@ class Runs(Protocol):
         """End the attempt that runs, without success. The run is queued again where that is its rule."""
 
     def cancel(self, run: str) -> Run:
-        """End a run for good. One that runs loses its lease first, so that nothing of it comes after."""
+        """End a run and its steps for good. What runs loses its lease first: nothing of it comes after."""
 
-    def recover(self, run: str) -> Run:
-        """Queue a run again that failed or was interrupted. Raises `RunRefused`."""
+    def recover(self, run: str, *, code: str | None = None, take_over: bool = False) -> Run:
+        """Queue a run again that failed or was interrupted: its next attempt reuses the steps that are done.
+
+        ``code`` is the digest of another bundle to go on with. With ``take_over`` one that lives loses its
+        lease and begins again. Raises `RunRefused`.
+        """
 
     def append_log(self, run: str, attempt: int, data: bytes) -> None:
         """Add to what the run printed."""
@@ -460,7 +472,50 @@ class Checkpoints(Protocol):
         """What is kept of a run's checkpoints, series by series, the newest first."""
 
     def mark_damaged(self, checkpoint: SavedCheckpoint, reason: str) -> None:
-        """Record that a checkpoint cannot be read, so that it does not count among those that are kept."""
+        """Record that a checkpoint cannot be read, so that it does not count among those that are kept.
+
+        Chunks with wrong bytes are taken out of the store: the next checkpoint that has them sends them again.
+        """
+
+
+class Steps(Protocol):
+    """Steps of pipelines: runs at a place in another run. All but `of` is for their driver and its worker."""
+
+    def of(self, run: str) -> Sequence[Run]:
+        """What a run has asked for, in the order in which it did."""
+
+    def ask(self, request: RunRequest) -> Run:
+        """The step at ``request.place`` of ``request.parent``: the one that is there, or else a new one.
+
+        A new one with a ``cache_key`` is reused from a run that made the same, or waits for one that does.
+        """
+
+    def settle(self, run: str, *, impatient: bool = False) -> Run:
+        """A step that waits for another's cached work: reuse that, or do it, when the other has ended.
+
+        ``impatient``: do it although the other is not done, because nobody seems to carry that one out.
+        """
+
+    def again(self, run: str, request: RunRequest) -> Run:
+        """Queue a step once more that came to nothing in an earlier execution of its parent."""
+
+    def ended(self, runs: Collection[str]) -> Sequence[Run]:
+        """Those of the runs that have ended."""
+
+    def awaiting(self, runs: Collection[str]) -> set[str]:
+        """Those of the runs that have steps which live: they wait, and need no capacity meanwhile."""
+
+    def record(self, parent: str, place: str, task: str, result: Any) -> Any:
+        """Keep a value at a place, in one write; what is kept there, if something was."""
+
+    def begin(self, request: RunRequest) -> str:
+        """Write down a step that its driver does itself; its id."""
+
+    def end(self, parent: str, run: str, *, result: Any = None, error: RunError | None = None) -> None:
+        """The end of a step that its driver does itself."""
+
+    def fork(self, request: RunRequest, kept: Sequence[str]) -> Run:
+        """Queue a run that has the steps ``kept`` (run ids) of another already."""
 
 
 class Workers(Protocol):
@@ -508,6 +563,8 @@ class Registry(Protocol):
     def runs(self) -> Runs: ...
     @property
     def checkpoints(self) -> Checkpoints: ...
+    @property
+    def steps(self) -> Steps: ...
     @property
     def workers(self) -> Workers: ...
 

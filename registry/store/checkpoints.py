@@ -114,6 +114,7 @@ class StoredCheckpoints:
 
     def mark_damaged(self, checkpoint: SavedCheckpoint, reason: str) -> None:
         self._require_own(checkpoint.run)
+        self._files.remove_damaged_chunks(checkpoint.digest)
         with self._session.writing() as transaction:
             transaction.execute(
                 _DAMAGE,

@@ -13,10 +13,10 @@ from registry.content.download import materialise
 from registry.content.kinds import Kind, validate
 from registry.content.manifest import Manifest
 from registry.content.progress import Progress
-from registry.content.reading import ChunkSource, read_headers, read_range
+from registry.content.reading import ChunkSource, check_chunk, read_headers, read_range
 from registry.content.scan import scan
 from registry.content.upload import upload
-from registry.errors import InvalidInput, NotFound
+from registry.errors import ContentDamaged, InvalidInput, NotFound
 from registry.reports import read_report
 from registry.settings import Settings
 from registry.store import values
@@ -81,6 +81,19 @@ class FileStore:
         if entry is None:
             raise NotFound(f"The content {digest[:19]}... has no file '{path[:80]}'.")
         return read_range(entry, ChunkSource(self._store, self._cache), start, length)
+
+    def remove_damaged_chunks(self, digest: str) -> None:
+        """Take those chunks of a content out of the store that do not have their digest.
+
+        Wrong bytes under a key are worse than none: whoever has the right ones would not send them again.
+        """
+        for chunk in self.manifest(digest).chunks().values():
+            buffer = memoryview(bytearray(chunk.size))
+            try:
+                self._store.read_into(chunk.key, buffer)
+                check_chunk(chunk, buffer)
+            except ContentDamaged:
+                self._store.delete(chunk.key)
 
     def tensors(self, digest: str) -> dict[str, Print]:
         """What each tensor of a content is, by name; only headers and packed tensors are read."""

@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 
 from registry import Registry
 from registry.checkpoints import CheckpointState, SavedCheckpoint, surplus
-from registry.database.engine import Database
-from registry.database.schema import HEAD, prepare
-from registry.database.statements import sql
 from registry.errors import InvalidContent, InvalidInput, RunRefused, StaleAuthority
 from registry.resources import Resources
 from registry.runs import Cause, Claim
 from tests.common import content
-from tests.common.registries import Place, running
+from tests.common.registries import running
 
 ROOM = Resources(cpu=64, memory="64Gi")
 
@@ -150,16 +147,3 @@ def test_retention_never_takes_one_that_could_still_be_needed(states: list[bool]
     whole = [each for each in all_of if each.state is CheckpointState.WHOLE]
     assert [each for each in left if each.state is CheckpointState.WHOLE] == whole[-keep:]
     assert all_of[-1:] == left[-1:]  # so that numbers are not given out twice
-
-
-def test_a_database_from_before_checkpoints_gets_their_table(place: Place) -> None:
-    place.open().close()
-    database = place.database()
-    with database.transaction() as transaction:
-        transaction.execute(sql("DROP TABLE checkpoint"))
-        transaction.execute(sql("UPDATE alembic_version SET version_num = '0001'"))
-    with Database(place.settings.database_url) as later:
-        prepare(later)
-        with later.reading() as reader:
-            assert reader.all(sql("SELECT run FROM checkpoint")) == []
-            assert reader.one(sql("SELECT version_num FROM alembic_version"))[0] == HEAD
