@@ -9,19 +9,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from registry.resources import Resources as Resources
     from trainers.catalogue import recipe as recipe
+    from trainers.checkpoints import Checkpoints as Checkpoints
+    from trainers.checkpoints import HFCheckpointCallback as HFCheckpointCallback
+    from trainers.checkpoints import resumable as resumable
     from trainers.tasks import Task as Task
     from trainers.tasks import TaskEnvironment as TaskEnvironment
     from trainers.worker import run_worker as run_worker
 
 _HOMES = {
+    "Checkpoints": "trainers.checkpoints",
+    "HFCheckpointCallback": "trainers.checkpoints",
     "Resources": "registry.resources",
     "Task": "trainers.tasks",
     "TaskEnvironment": "trainers.tasks",
     "recipe": "trainers.catalogue",
+    "resumable": "trainers.checkpoints",
     "run_worker": "trainers.worker",
 }
 
-__all__ = ["Resources", "Task", "TaskEnvironment", "recipe", "run_worker"]
+__all__ = [
+    "Checkpoints",
+    "HFCheckpointCallback",
+    "Resources",
+    "Task",
+    "TaskEnvironment",
+    "recipe",
+    "resumable",
+    "run_worker",
+]
 
 
 def __getattr__(name: str) -> Any:

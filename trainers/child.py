@@ -6,6 +6,7 @@ It is started by a worker's executor, writes under the run's lease, and leaves i
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from registry.protocol import Registry
 from registry.runs import Run
 from registry.values import Authority, Origin
 from trainers.binding import Outcome, bind, store_result
+from trainers.checkpoints.preemption import Interrupted
+from trainers.checkpoints.series import Checkpoints
 from trainers.locating import load_task
 from trainers.outcome import describe, write_failure, write_outcome
 from trainers.patience import insist
@@ -30,6 +33,9 @@ def main() -> int:
     origin = Origin(f"run:{run.id}", Authority(lease, int(epoch)), run.causation, run.correlation)
     try:  # whatever a task raises, exit() among it, is how its run ended
         outcome = carry_out(registry.acting(origin), run, Path(folder))
+    except Interrupted as interrupted:
+        _say(str(interrupted))
+        return _end_as_asked()
     except BaseException as error:
         cause, described = describe(error)
         print(described.traceback, file=sys.stderr, flush=True)
@@ -42,16 +48,35 @@ def main() -> int:
 def carry_out(registry: Registry, run: Run, folder: Path) -> Outcome:
     """Run the task of ``run`` in ``folder``, and store what it returns."""
     task = _load(registry, run, folder / "code")
+    checkpoints = Checkpoints(registry, run.id, folder / "checkpoints", say=_say)
+    try:
+        outcome = _call(task, run, registry, folder, checkpoints)
+    except BaseException:
+        checkpoints.close(failed=True)
+        raise
+    checkpoints.close()
+    reached("run.uploaded")
+    return outcome
+
+
+def _call(
+    task: Task[..., Any], run: Run, registry: Registry, folder: Path, checkpoints: Checkpoints
+) -> Outcome:
     bound = insist(lambda: bind(task, run, registry, folder / "inputs"))
     insist(lambda: _say_roles(registry, run, task))
     here = folder / "here"
     here.mkdir()
     os.chdir(here)
     reached("run.started")
-    returned = task(**bound, **_provided(task, here))
-    outcome = store_result(task, returned, registry, _say)
-    reached("run.uploaded")
-    return outcome
+    returned = task(**bound, **_provided(task, here, checkpoints))
+    return store_result(task, returned, registry, _say)
+
+
+def _end_as_asked() -> int:
+    """End by the signal that asked for it, which says better than a status that nothing went wrong."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return 1
 
 
 def _load(registry: Registry, run: Run, code: Path) -> Task[..., Any]:
@@ -69,9 +94,9 @@ def _say_roles(registry: Registry, run: Run, task: Task[..., Any]) -> None:
         registry.runs.set_roles(run.id, roles)
 
 
-def _provided(task: Task[..., Any], here: Path) -> dict[str, Any]:
+def _provided(task: Task[..., Any], here: Path, checkpoints: Checkpoints) -> dict[str, Any]:
     """What a run gives to the tasks that ask for it."""
-    provides = {"output": here / "output", "on_log": _log_step}
+    provides = {"checkpoints": checkpoints, "output": here / "output", "on_log": _log_step}
     return {name: provides[name] for name in task.provided}
 
 

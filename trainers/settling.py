@@ -42,6 +42,8 @@ def settle(
         return End(Cause.LOST)
     if said is not None and not isinstance(said, Outcome):
         return End(*said)
+    if ended.status == -signal.SIGTERM:  # asked by somebody else than its worker, as when a machine goes down
+        return End(stopped_for)
     return End(Cause.CRASHED, _crash(ended.status))
 
 

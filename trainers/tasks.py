@@ -24,8 +24,9 @@ from trainers.parameters import Parameter, parameters_of, result_classes, to_pla
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Parameters that a run fills in where a task has them: a folder for its result, and a listener for its log.
-PROVIDED = frozenset({"output", "on_log"})
+#: Parameters that a run fills in where a task has them: its checkpoints, a folder for its result, and a
+#: listener for its log.
+PROVIDED = frozenset({"checkpoints", "output", "on_log"})
 
 
 class Task(Generic[P, R]):

@@ -25,6 +25,7 @@ FAILED = (Cause.ERROR, RunError("ValueError", "no"))
         (Ended(Ending.EXITED, 1), FAILED, End(*FAILED)),
         (Ended(Ending.STOPPED, -signal.SIGTERM), None, End(Cause.PREEMPTED)),
         (Ended(Ending.STOPPED, 1), FAILED, End(Cause.PREEMPTED)),  # its failure is that it was stopped
+        (Ended(Ending.EXITED, -signal.SIGTERM), None, End(Cause.PREEMPTED)),  # asked by somebody else
         (Ended(Ending.UNCONFIRMED, -signal.SIGKILL), None, End(Cause.UNCONFIRMED)),
         (Ended(Ending.ABANDONED, -signal.SIGKILL), None, End(Cause.LOST)),
     ],
