@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from registry.artifacts import Adapter, Artifact, Dataset, Model
 from registry.errors import InvalidInput
+from trainers.checkpoints.series import Checkpoints
 from trainers.recipes.examples import Example, read_examples
 from trainers.recipes.quiet import quiet_progress
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from datasets import Dataset as TrainingTable
     from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
+
+    from trainers.checkpoints.huggingface import HFCheckpointCallback
 
 #: Called with each step and what the trainer logged at it: ``loss``, ``learning_rate``, ``epoch`` and more.
 OnLog = Callable[[int, Mapping[str, float]], None]
@@ -43,6 +46,8 @@ def sft(
     batch: int = 8,
     max_length: int = 512,
     seed: int = 0,
+    save_every: int = 20,
+    checkpoints: Checkpoints | None = None,
     on_log: OnLog | None = None,
 ) -> Adapter | Model:
     """Train on ``train.jsonl`` of ``data`` and save what was learned into the folder ``output``.
@@ -51,6 +56,9 @@ def sft(
     model. ``lr`` is the peak of a linear schedule that warms up for a tenth of the steps. ``steps`` batches
     of ``batch`` examples are taken, or ``epochs`` passes without it. Examples longer than ``max_length``
     tokens are cut at the end.
+
+    Inside a run the state is kept after each ``save_every`` steps (0 for never) and when the worker is asked
+    to stop; the run's next attempt goes on there and ends with the weights that it would have had.
 
     Raises ``InvalidContent`` when ``data`` has no usable ``train.jsonl``, ``InvalidInput`` for another
     ``method`` or when training diverges.
@@ -72,10 +80,13 @@ def sft(
     model = AutoModelForCausalLM.from_pretrained(str(base), dtype=dtype)
     tokenizer = AutoTokenizer.from_pretrained(str(base))
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
-    with tempfile.TemporaryDirectory() as scratch:
+    callbacks: list[Any] = [_log_to(on_log)]
+    kept = _keep_in(checkpoints, save_every, callbacks)
+    with tempfile.TemporaryDirectory(dir=checkpoints and checkpoints.folder) as scratch:
         arguments = SFTConfig(
             output_dir=scratch,
-            save_strategy="no",
+            save_strategy="no",  # but when `kept` asks for it
+            save_total_limit=1,  # on this machine, which is done with it when it is stored
             report_to="none",
             disable_tqdm=True,
             use_cpu=not torch.accelerator.is_available(),
@@ -98,10 +109,11 @@ def sft(
             train_dataset=_as_table(examples, chat=bool(tokenizer.chat_template)),
             processing_class=tokenizer,
             peft_config=lora if method == "lora" else None,
-            callbacks=[_log_to(on_log)],
+            callbacks=callbacks,
         )
         trainer.remove_callback(PrinterCallback)  # `on_log` says the same
-        loss = trainer.train().training_loss
+        resume_from = kept and kept.resume_from(trainer.model)
+        loss = trainer.train(resume_from_checkpoint=resume_from).training_loss
     if not math.isfinite(loss):
         raise InvalidInput(f"Training diverged: its loss is {loss}.", remedy=f"Use a lower lr than {lr:g}.")
     if method == "lora":
@@ -120,6 +132,18 @@ def _as_table(examples: list[Example], *, chat: bool) -> TrainingTable:
     return datasets.Dataset.from_list(
         [{"prompt": each.plain_prompt, "completion": each.expected} for each in examples]
     )
+
+
+def _keep_in(
+    checkpoints: Checkpoints | None, every: int, callbacks: list[Any]
+) -> HFCheckpointCallback | None:
+    """What keeps the training's state, added to the callbacks; None where it is not to be kept."""
+    if checkpoints is None or every == 0:
+        return None
+    from trainers.checkpoints.huggingface import HFCheckpointCallback
+
+    callbacks.append(HFCheckpointCallback(checkpoints, every=every))
+    return callbacks[-1]
 
 
 def _log_to(on_log: OnLog | None) -> TrainerCallback:
