@@ -11,7 +11,7 @@ from registry.database.engine import Database, translated
 from registry.database.statements import sql
 from registry.errors import DatabaseUnavailable, SchemaMismatch
 
-HEAD = "0003"  # the newest file in migrations/versions
+HEAD = "0001"  # the newest file in migrations/versions
 _MIGRATION_LOCK = 0x706F6469756D  # any number that only podium's migrations lock
 
 _VERSION_TABLE = {

@@ -21,15 +21,9 @@ from registry.store.usage import deployments_using
 from registry.values import Artifact, Parent, Published, Stored, Version
 
 _ARTIFACTS = sql("""
-    SELECT artifact.id, artifact.name, artifact.kind, artifact.created_at,
-           COUNT(version.id), MAX(version.number),
-           COALESCE(SUM(content.size), 0)
-    FROM artifact
-    LEFT JOIN version ON version.artifact_id = artifact.id AND version.deleted_at IS NULL
-    LEFT JOIN content ON content.digest = version.digest
-    WHERE artifact.name > :after AND artifact.name LIKE :pattern ESCAPE '!'
-    GROUP BY artifact.id, artifact.name, artifact.kind, artifact.created_at
-    ORDER BY artifact.name LIMIT :limit
+    SELECT id, name, kind, created_at, version_count, bytes_total,
+           (SELECT MAX(number) FROM version WHERE artifact_id = artifact.id AND deleted_at IS NULL)
+    FROM artifact WHERE name > :after AND name LIKE :pattern ESCAPE '!' ORDER BY name LIMIT :limit
 """)
 _ALIASES = sql("""
     SELECT alias.name, version.number FROM alias JOIN version ON version.id = alias.version_id
@@ -47,6 +41,10 @@ _HELD_SINCE = sql("""
     GROUP BY promotion.alias ORDER BY promotion.alias
 """)
 _DELETE = sql("UPDATE version SET deleted_at = :now WHERE id = :version")
+_COUNT_OUT = sql("""
+    UPDATE artifact SET version_count = version_count - 1, bytes_total = bytes_total - :size
+    WHERE id = :artifact
+""")
 
 
 class StoredCatalog:
@@ -81,6 +79,12 @@ class StoredCatalog:
         with self._session.writing() as transaction:
             values.put_content(transaction, files.manifest)
         return Stored(kind, files.digest, files.manifest.size, files.bytes_sent, files.notices)
+
+    def name(self, name: str, value: str) -> Published:
+        check_name(name)
+        with self._session.writing() as transaction:
+            version, created = publishing.name_value(transaction, self._session, name, value)
+        return Published(version, created)
 
     def resolve(self, reference: str) -> Version:
         parsed = Reference.parse(reference)
@@ -139,6 +143,7 @@ class StoredCatalog:
             version = rows.to_version(transaction, row)
             self._refuse_in_use(transaction, row[0], version)
             transaction.execute(_DELETE, version=row[0], now=self._session.now())
+            transaction.execute(_COUNT_OUT, artifact=row[1], size=version.size)
             return version
 
     def _refuse_in_use(self, reader: Transaction, key: int, version: Version) -> None:
@@ -165,9 +170,9 @@ def _in_use(version: Version, reason: str, remedy: str) -> VersionInUse:
 
 
 def _artifact(reader: Transaction, row: Row) -> Artifact:
-    (id, name, kind, created_at, count, newest, size) = row
+    (id, name, kind, created_at, count, size, newest) = row
     aliases: dict[str, int] = dict(reader.all(_ALIASES, artifact=id))
-    return Artifact(name, kind, count, newest, aliases, to_time(created_at), int(size))
+    return Artifact(name, kind, count, newest, aliases, to_time(created_at), size)
 
 
 def _like(pattern: str) -> str:

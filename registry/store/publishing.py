@@ -18,11 +18,13 @@ from registry.values import Parent, Version
 
 _ARTIFACT_KIND = sql("SELECT kind FROM artifact WHERE name = :name")
 _PUT_ARTIFACT = sql("""
-    INSERT INTO artifact (name, kind, last_number, created_at) VALUES (:name, :kind, 0, :now)
-    ON CONFLICT (name) DO NOTHING
+    INSERT INTO artifact (name, kind, last_number, version_count, bytes_total, created_at)
+    VALUES (:name, :kind, 0, 0, 0, :now) ON CONFLICT (name) DO NOTHING
 """)
 _NEXT_NUMBER = sql("""
-    UPDATE artifact SET last_number = last_number + 1 WHERE id = :artifact RETURNING last_number
+    UPDATE artifact
+    SET last_number = last_number + 1, version_count = version_count + 1, bytes_total = bytes_total + :size
+    WHERE id = :artifact RETURNING last_number
 """)
 _PUT_VERSION = sql("""
     INSERT INTO version (artifact_id, number, digest, value, created_at, created_by)
@@ -137,7 +139,7 @@ def _put_version(
     size: int,
     run: str | None,
 ) -> Version:
-    (number,) = transaction.one(_NEXT_NUMBER, artifact=artifact[0])
+    (number,) = transaction.one(_NEXT_NUMBER, artifact=artifact[0], size=size)
     transaction.execute(
         _PUT_VERSION,
         artifact=artifact[0],

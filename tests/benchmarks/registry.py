@@ -169,7 +169,7 @@ _CLONE = tuple(
         FROM number, version WHERE version.value = :value""",
         """INSERT INTO edge (child, parent, role)
         SELECT copy, iif(n = 3, :value, printf('copy-%d', n - 1)), 'parent' FROM number""",
-        "UPDATE artifact SET last_number = :count WHERE name = 'router'",
+        "UPDATE artifact SET last_number = :count, version_count = :count WHERE name = 'router'",
     )
 )
 

@@ -201,6 +201,9 @@ class AliasMachine(RuleBasedStateMachine):
             return
         versions = self.registry.catalog.versions("bot")
         assert {version.number for version in versions} == set(self.contents)
+        (artifact,) = self.registry.catalog.artifacts()
+        assert (artifact.versions, artifact.newest) == (len(versions), max(self.contents, default=None))
+        assert artifact.bytes_total == sum(version.size for version in versions)
         for version in versions:
             assert set(version.aliases) == {a for a in ALIASES if self.aliases[a].at == version.number}
         for alias, model in self.aliases.items():

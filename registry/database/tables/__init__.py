@@ -1,4 +1,9 @@
-"""All tables. SQLModel declares them; migrations are written against this metadata."""
+"""All tables. SQLModel declares them; a database gets them by migration.
+
+Until the first release there is one migration, written from what is declared here. After a change:
+
+    python -m tests.common.first_migration
+"""
 
 import importlib
 import pkgutil

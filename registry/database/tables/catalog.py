@@ -72,6 +72,9 @@ class ArtifactRow(SQLModel, table=True):
     name: str = Field(unique=True)
     kind: str
     last_number: int = 0  # numbers are never used again, also after a delete
+    # Kept here, because a page of a list may not have to count what each artifact has.
+    version_count: int = 0
+    bytes_total: int = Field(default=0, sa_type=sa.BigInteger)
     created_at: Moment = time()
 
 

@@ -14,7 +14,7 @@ class DatabaseRow(SQLModel, table=True):
     __tablename__ = "podium"
     __table_args__ = (sa.CheckConstraint("one = 1", name="podium_one_row"),)
 
-    one: int = Field(default=1, primary_key=True)
+    one: int = Field(default=1, primary_key=True, sa_column_kwargs={"autoincrement": False})
     database_id: str
     created_at: Moment = time()
     # Raised by each transaction that makes events, as its last statement: so sequences have no gaps and stand

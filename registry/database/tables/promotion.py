@@ -35,7 +35,7 @@ class PromotionRow(SQLModel, table=True):
     alias: str
     generation: int
     action: str
-    from_version_id: int | None = refers_to("version.id", nullable=True)
+    from_version_id: int | None = refers_to("version.id", nullable=True, index=True)
     to_version_id: int = refers_to("version.id", index=True)
     actor: str
     reason: str = text()

@@ -7,7 +7,6 @@ from sqlmodel import Field, SQLModel
 
 from registry.database.tables.columns import Moment, text, time
 
-
 _FLIES = sa.text("cache_key IS NOT NULL AND waits_for IS NULL AND state IN ('queued', 'running')")
 
 
