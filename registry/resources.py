@@ -103,9 +103,14 @@ class Resources:
 
     def within(self, total: Resources) -> Resources:
         """This demand cut down to what ``total`` has at all."""
-        lacking = total.lacking(self)
-        cut = {name: getattr(total, name) for name in lacking if name != "gpu"}
-        return replace(self, **cut, **({"gpu": ""} if "gpu" in lacking else {}))
+        return replace(
+            self,
+            cpu=min(self.cpu, total.cpu),
+            memory=min(int(self.memory), int(total.memory)),
+            gpu="" if "gpu" in total.lacking(self) else self.gpu,
+            disk=min(int(self.disk), int(total.disk)),
+            nodes=min(self.nodes, total.nodes),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON."""

@@ -26,6 +26,7 @@ from registry.runs import (
     lease_name,
     pool_after,
 )
+from registry.steps import to_repeat
 from registry.store import leases, publishing, run_rows
 from registry.store.session import Session, to_json
 from registry.store.values import StoredFiles, find_parents
@@ -34,12 +35,21 @@ from registry.values import Lease, Parent, Role
 _PAGE = 200
 
 # A key to page by, because the first hundreds may all be runs that this worker can never do.
+# Trees are done in the order in which they were asked for: else many would be begun and none be finished.
 _QUEUED = sql("""
-    SELECT queued_at, id, resources FROM run
-    WHERE state = 'queued' AND pool = :pool AND (not_before IS NULL OR not_before <= :now)
-      AND (CAST(:only AS TEXT) IS NULL OR id = :only)
-      AND (CAST(:after_id AS TEXT) IS NULL OR (queued_at, id) > (:after_at, :after_id))
-    ORDER BY queued_at, id LIMIT :limit
+    SELECT turn, queued_at, id, resources FROM run
+    WHERE state = 'queued' AND pool = :pool AND waits_for IS NULL
+      AND (not_before IS NULL OR not_before <= :now)
+      AND (CAST(:after_id AS TEXT) IS NULL OR (turn, queued_at, id) > (:after_turn, :after_at, :after_id))
+    ORDER BY turn, queued_at, id LIMIT :limit
+""")
+# A private worker does one tree; its steps' own pools do not matter then.
+_QUEUED_IN_TREE = sql("""
+    SELECT turn, queued_at, id, resources FROM run
+    WHERE state = 'queued' AND root = :only AND waits_for IS NULL AND (pool = :pool OR parent IS NOT NULL)
+      AND (not_before IS NULL OR not_before <= :now)
+      AND (CAST(:after_id AS TEXT) IS NULL OR (turn, queued_at, id) > (:after_turn, :after_at, :after_id))
+    ORDER BY turn, queued_at, id LIMIT :limit
 """)
 _TAKE = sql("""
     UPDATE run SET state = 'running', attempts = attempts + 1, not_before = NULL,
@@ -50,15 +60,25 @@ _BEGIN_ATTEMPT = sql("""
     INSERT INTO attempt (run, number, worker, epoch, started_at, environment)
     VALUES (:run, :number, :worker, :epoch, :now, '{}')
 """)
-_STATE = sql("SELECT state, attempts, retries, pool FROM run WHERE id = :run {lock}")
-_EARLIER = sql("SELECT cause FROM attempt WHERE run = :run AND number < :number AND cause IS NOT NULL")
+_STATE = sql("SELECT state, attempts, retries, pool, counted_from FROM run WHERE id = :run {lock}")
+_EARLIER = sql("""
+    SELECT cause FROM attempt
+    WHERE run = :run AND number > :counted_from AND number < :number AND cause IS NOT NULL
+""")
+_LIVING_STEPS = sql("SELECT id, state FROM run WHERE parent = :run AND state IN ('queued', 'running')")
+_CANCEL_STEP = sql("""
+    UPDATE run SET state = 'cancelled', ended_at = :now, error = :error, waits_for = NULL,
+                   done = (SELECT event_sequence FROM podium WHERE one = 1)
+    WHERE id = :run AND state IN ('queued', 'interrupted', 'running')
+""")
+_MARK_AGAIN = sql("UPDATE run SET again = TRUE WHERE id = :run")
 _END_ATTEMPT = sql("""
     UPDATE attempt SET ended_at = :now, outcome = :outcome, cause = :cause, error = :error
     WHERE run = :run AND number = :number AND outcome IS NULL
 """)
 _MOVE = sql("""
     UPDATE run SET state = :state, pool = :pool, ended_at = :ended, not_before = :not_before, error = :error,
-                   result = :result
+                   result = :result, done = (SELECT event_sequence FROM podium WHERE one = 1)
     WHERE id = :run AND state = 'running'
 """)
 _CODE = sql("SELECT code FROM run WHERE id = :run")
@@ -85,14 +105,14 @@ def claim(
     pool: str,
     only: str | None,
     limit: int,
+    lenient: bool = False,
 ) -> list[Claim]:
     """Take the queued runs that fit, oldest first, each with its lease and a new attempt."""
     with session.reading() as reader:
-        waiting = list(_waiting(session, reader, pool, only, total, limit))
+        waiting = list(_waiting(session, reader, pool, only, total, limit, lenient))
     if not waiting:
         return []
-    demands = [Resources.from_json(json.loads(row[2])) for row in waiting]
-    chosen = [waiting[index][1] for index in choose(demands, free, total)][:limit]
+    chosen = [waiting[i][0] for i in choose([demand for _, demand in waiting], free, total)][:limit]
     if not chosen:
         return []
     with session.writing() as transaction:
@@ -101,28 +121,37 @@ def claim(
 
 
 def _waiting(
-    session: Session, reader: Transaction, pool: str, only: str | None, total: Resources, limit: int
-) -> Iterator[Row]:
-    """The oldest queued runs that this worker could ever do, a few more than it may take."""
+    session: Session,
+    reader: Transaction,
+    pool: str,
+    only: str | None,
+    total: Resources,
+    limit: int,
+    lenient: bool,
+) -> Iterator[tuple[str, Resources]]:
+    """The first queued runs that this worker could ever do, a few more than it may take; their demands."""
     wanted = 4 * limit
-    after: Row = (session.now(), None)
+    after: Row = (session.now(), session.now(), None)
     while True:
         page = reader.all(
-            _QUEUED,
+            _QUEUED_IN_TREE if only else _QUEUED,
             pool=pool,
             now=session.now(),
-            only=only,
-            after_at=after[0],
-            after_id=after[1],
+            after_turn=after[0],
+            after_at=after[1],
+            after_id=after[2],
             limit=_PAGE,
+            **({"only": only} if only else {}),
         )
         for row in page:
-            if not total.lacking(Resources.from_json(json.loads(row[2]))):
-                yield row
+            demand = Resources.from_json(json.loads(row[3]))
+            demand = demand.within(total) if lenient else demand
+            if not total.lacking(demand):
+                yield row[2], demand
                 wanted -= 1
         if len(page) < _PAGE or wanted <= 0:
             return
-        after = page[-1][:2]
+        after = page[-1][:3]
 
 
 def _take(session: Session, transaction: Transaction, run_id: str, worker: str) -> Claim | None:
@@ -144,7 +173,7 @@ def _take(session: Session, transaction: Transaction, run_id: str, worker: str) 
 
 
 def finish(
-    session: Session, run_id: str, outputs: Sequence[tuple[NewOutput, StoredFiles]], result: Any
+    session: Session, run_id: str, outputs: Sequence[tuple[NewOutput, StoredFiles | None]], result: Any
 ) -> Run:
     """Make the outputs visible and end the run, in one transaction."""
     with session.writing() as transaction:
@@ -156,25 +185,33 @@ def finish(
         _end_attempt(session, transaction, run_id, number, RunState.SUCCEEDED, None, None)
         _move(session, transaction, run_id, RunState.SUCCEEDED, pool=run.pool, result=result)
         transaction.execute(_FREE, name=lease_name(run_id))
+        end_steps(transaction, session, run_id)  # nobody waits for what still runs of it
         finished = run_rows.load(transaction, run_id)
         emit(session, transaction, EventType.RUN_SUCCEEDED, finished)
         return finished
 
 
 def _store_output(
-    session: Session, transaction: Transaction, run: Run, output: NewOutput, files: StoredFiles
+    session: Session, transaction: Transaction, run: Run, output: NewOutput, files: StoredFiles | None
 ) -> tuple[str, str | None]:
     """Record one output with all that it was made from; (id of its value, its reference if it is named)."""
+    value = output.value if files is None else _new_value(session, transaction, run, output, files)
+    assert value is not None
+    if run.publish is None or output.name != RESULT:
+        return value, None
+    version, _ = publishing.name_value(transaction, session, run.publish, value)
+    return value, version.ref
+
+
+def _new_value(
+    session: Session, transaction: Transaction, run: Run, output: NewOutput, files: StoredFiles
+) -> str:
     made_from = [Parent(each.value, each.role) for each in run.inputs]
     code = transaction.one(_CODE, run=run.id)[0]
     if code is not None:
         made_from.append(Parent(code, Role.CODE))
     parents = find_parents(transaction, [*made_from, *output.parents])
-    value = publishing.store_value(transaction, session, files, parents, run=run.id, metadata=output.metadata)
-    if run.publish is None or output.name != RESULT:
-        return value, None
-    version, _ = publishing.name_value(transaction, session, run.publish, value)
-    return value, version.ref
+    return publishing.store_value(transaction, session, files, parents, run=run.id, metadata=output.metadata)
 
 
 def _running(transaction: Transaction, run_id: str) -> int:
@@ -197,19 +234,54 @@ def end_in(
     transaction: Transaction, session: Session, run_id: str, cause: Cause, error: RunError | None
 ) -> Run:
     """`end` as part of a larger transaction. A run that has ended stays as it is; its lease is freed."""
-    state, number, retries, pool = transaction.one(_STATE, run=run_id)
+    state, number, retries, pool, counted_from = transaction.one(_STATE, run=run_id)
     transaction.execute(_FREE, name=lease_name(run_id))
     if state != RunState.RUNNING:
         return run_rows.load(transaction, run_id)
-    earlier = [Cause(row[0]) for row in transaction.all(_EARLIER, run=run_id, number=number)]
+    earlier = [
+        Cause(row[0])
+        for row in transaction.all(_EARLIER, run=run_id, number=number, counted_from=counted_from)
+    ]
     following = after_attempt(retries, earlier, cause)
     outcome = RunState.FAILED if cause in SPENDS_RETRY else _OUTCOMES.get(following.state, following.state)
     _end_attempt(session, transaction, run_id, number, outcome, cause, error)
     pool = pool_after(pool, cause)
     _move(session, transaction, run_id, following.state, pool=pool, delay=following.delay, error=error)
+    if following.state is not RunState.QUEUED:
+        end_steps(transaction, session, run_id)
+    elif cause in SPENDS_RETRY:
+        mark_again(transaction, run_id)  # to try again is to try again what failed, not to fail by it again
     ended = run_rows.load(transaction, run_id)
     emit(session, transaction, _EVENTS[following.state], ended, cause)
     return ended
+
+
+def end_steps(transaction: Transaction, session: Session, run_id: str) -> None:
+    """Cancel what still lives of a run's steps, each with all below it, because the run has ended."""
+    for step, _ in transaction.all(_LIVING_STEPS, run=run_id):
+        cancel_in(transaction, session, step)
+
+
+def cancel_in(transaction: Transaction, session: Session, run_id: str) -> Run:
+    """End a run that has not ended, and all below it. What runs loses its lease first."""
+    told = RunError("TaskCancelledError", f"It was cancelled by {session.origin.actor}.")
+    lease = lease_name(run_id)
+    state, *_ = transaction.one(_STATE, run=run_id)
+    if state == RunState.RUNNING and transaction.first(_LEASE, name=lease) is not None:
+        fence(transaction, lease, session.origin.actor)
+        return end_in(transaction, session, run_id, Cause.CANCELLED, told)
+    # Queued, or done by its driver itself: there is no attempt to be ended.
+    transaction.execute(_CANCEL_STEP, run=run_id, now=session.now(), error=to_json(asdict(told)))
+    end_steps(transaction, session, run_id)
+    cancelled = run_rows.load(transaction, run_id)
+    emit(session, transaction, EventType.RUN_CANCELLED, cancelled, Cause.CANCELLED)
+    return cancelled
+
+
+def mark_again(transaction: Transaction, run_id: str) -> None:
+    """Have the steps that came to nothing done again when the run's next execution asks for them."""
+    for step in to_repeat(run_rows.children(transaction, run_id)):
+        transaction.execute(_MARK_AGAIN, run=step.id)
 
 
 def _end_attempt(

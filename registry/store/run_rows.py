@@ -95,7 +95,7 @@ def _run(row: Row, inputs: Sequence[Row], outputs: Sequence[Row]) -> Run:
             "arguments": json.loads(named["arguments"]),
             "resources": Resources.from_json(json.loads(named["resources"])),
             "captured": json.loads(named["captured"]),
-            "result": _json(named["result"]),
+            "result": plain(named["result"]),
             "error": error(named["error"]),
             **{name: _time(named[name]) for name in ("queued_at", "not_before", "started_at", "ended_at")},
             "again": bool(named["again"]),
@@ -125,7 +125,8 @@ def error(stored: str | None) -> RunError | None:
     return RunError(**json.loads(stored)) if stored else None
 
 
-def _json(stored: str | None) -> Any:
+def plain(stored: str | None) -> Any:
+    """A column of JSON."""
     return None if stored is None else json.loads(stored)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from registry.content.kinds import Kind
 from registry.database.engine import Transaction
 from registry.database.statements import sql
 from registry.errors import RunNotFound, RunRefused
 from registry.events import EventType
 from registry.resources import Resources
 from registry.runs import (
+    ENDED,
     Attempt,
     Cause,
     Claim,
@@ -23,7 +25,7 @@ from registry.runs import (
     lease_name,
     pool_after,
 )
-from registry.store import run_attempts, run_queue, run_rows
+from registry.store import run_attempts, run_queue, run_rows, values
 from registry.store.files import FileStore
 from registry.store.session import Session, to_json
 from registry.values import Role
@@ -52,12 +54,11 @@ _PARTS = sql("""
     ORDER BY sequence LIMIT :limit
 """)
 _RECOVER = sql("""
-    UPDATE run SET state = 'queued', ended_at = NULL, not_before = NULL, pool = :pool
+    UPDATE run SET state = 'queued', ended_at = NULL, done = NULL, not_before = NULL, pool = :pool,
+                   counted_from = attempts
     WHERE id = :run AND state = :state
 """)
-_CANCEL_QUEUED = sql("""
-    UPDATE run SET state = 'cancelled', ended_at = :now WHERE id = :run AND state IN ('queued', 'interrupted')
-""")
+_SET_CODE = sql("UPDATE run SET code = :code WHERE id = :run")
 
 
 class StoredRuns:
@@ -116,8 +117,9 @@ class StoredRuns:
         pool: str = "default",
         only: str | None = None,
         limit: int = 16,
+        lenient: bool = False,
     ) -> Sequence[Claim]:
-        return run_attempts.claim(self._session, worker, free, total, pool, only, limit)
+        return run_attempts.claim(self._session, worker, free, total, pool, only, limit, lenient)
 
     def set_roles(self, run: str, roles: Mapping[str, Role]) -> None:
         with self._session.writing() as transaction:
@@ -130,7 +132,10 @@ class StoredRuns:
 
     def finish(self, run: str, outputs: Sequence[NewOutput], *, result: Any = None) -> Run:
         # Reports are read from the store before the transaction begins, so that nobody waits for the network.
-        stored = [(output, self._files.stored(output.kind, output.digest)) for output in outputs]
+        stored = [
+            (output, None if output.value else self._files.stored(output.kind, output.digest))
+            for output in outputs
+        ]
         return run_attempts.finish(self._session, run, stored, result)
 
     def end(self, run: str, cause: Cause, error: RunError | None = None) -> Run:
@@ -139,33 +144,33 @@ class StoredRuns:
     def cancel(self, run: str) -> Run:
         with self._session.writing() as transaction:
             run_id = self._full_id(transaction, run)
-            if transaction.execute(_CANCEL_QUEUED, run=run_id, now=self._session.now()):
-                cancelled = run_rows.load(transaction, run_id)
-                run_attempts.emit(
-                    self._session, transaction, EventType.RUN_CANCELLED, cancelled, Cause.CANCELLED
-                )
-                return cancelled
             there = run_rows.load(transaction, run_id)
             if there.state is RunState.CANCELLED:
                 return there
-            if there.state is not RunState.RUNNING:
+            if there.state in (RunState.SUCCEEDED, RunState.FAILED):
                 raise RunRefused(f"Run {run_id} has {there.state} already.", remedy="Nothing was changed.")
-            run_attempts.fence(transaction, lease_name(run_id), self._session.origin.actor)
-            return run_attempts.end_in(transaction, self._session, run_id, Cause.CANCELLED, None)
+            return run_attempts.cancel_in(transaction, self._session, run_id)
 
-    def recover(self, run: str) -> Run:
+    def recover(self, run: str, *, code: str | None = None, take_over: bool = False) -> Run:
+        files = self._files.stored(Kind.BUNDLE, code) if code else None
         with self._session.writing() as transaction:
             run_id = self._full_id(transaction, run)
-            pool = pool_after(run_rows.load(transaction, run_id).pool, Cause.STOPPED)
-            for state in (RunState.INTERRUPTED, RunState.FAILED):
-                if transaction.execute(_RECOVER, run=run_id, state=state.value, pool=pool):
-                    recovered = run_rows.load(transaction, run_id)
-                    run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, recovered)
-                    return recovered
-            state = run_rows.load(transaction, run_id).state
-        raise RunRefused(
-            f"Run {run_id} is {state}.", remedy="Only an interrupted or failed run can be recovered."
-        )
+            there = run_rows.load(transaction, run_id)
+            _check_recoverable(there, take_over)
+            if files is not None:
+                value = values.value_for(transaction, self._session, files)
+                transaction.execute(_SET_CODE, run=run_id, code=value)
+            if there.state is RunState.RUNNING:
+                run_attempts.fence(transaction, lease_name(run_id), self._session.origin.actor)
+                return run_attempts.end_in(transaction, self._session, run_id, Cause.TAKEN_OVER, None)
+            if there.state is RunState.QUEUED:
+                return there
+            pool = pool_after(there.pool, Cause.STOPPED)
+            transaction.execute(_RECOVER, run=run_id, state=there.state.value, pool=pool)
+            run_attempts.mark_again(transaction, run_id)
+            recovered = run_rows.load(transaction, run_id)
+            run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, recovered)
+            return recovered
 
     def append_log(self, run: str, attempt: int, data: bytes) -> None:
         with self._session.writing() as transaction:
@@ -176,3 +181,20 @@ class StoredRuns:
         with self._session.reading() as reader:
             rows = reader.all(_PARTS, run=run, after=after, limit=limit)
             return [LogPart(r, attempt, sequence, bytes(data)) for r, attempt, sequence, data in rows]
+
+
+def _check_recoverable(run: Run, take_over: bool) -> None:
+    if run.parent is not None:
+        raise RunRefused(
+            f"Run {run.id} is a step of {run.root}.", remedy=f"Recover that: podium runs recover {run.root}."
+        )
+    if run.state not in ENDED and not take_over:
+        raise RunRefused(
+            f"Run {run.id} lives: it is {run.state}.",
+            remedy="Wait for its end, or give --take-over to fence it and go on from there.",
+        )
+    if run.state in (RunState.SUCCEEDED, RunState.CANCELLED):
+        raise RunRefused(
+            f"Run {run.id} is {run.state}.",
+            remedy="Only what failed or was interrupted is recovered; 'podium runs rerun' does it anew.",
+        )

@@ -24,6 +24,7 @@ from registry.store.outbox import StoredEvents
 from registry.store.promotions import StoredPromotions
 from registry.store.runs import StoredRuns
 from registry.store.session import Session
+from registry.store.steps import StoredSteps
 from registry.store.workers import StoredWorkers
 from registry.values import Origin
 
@@ -104,6 +105,10 @@ class StoredRegistry:
     @cached_property
     def checkpoints(self) -> StoredCheckpoints:
         return StoredCheckpoints(self._session, self._files)
+
+    @cached_property
+    def steps(self) -> StoredSteps:
+        return StoredSteps(self._session, self._files)
 
     @cached_property
     def workers(self) -> StoredWorkers:
