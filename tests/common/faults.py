@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from registry import crashpoints
-from registry.errors import Refused, Unavailable
+from registry.errors import NotFound, Refused, Unavailable
 from registry.services import Report
 from registry.settings import Settings
 from registry.store.stored import StoredRegistry
@@ -90,8 +90,13 @@ class Actor:
 
     def start(self, chance: random.Random | None = None) -> None:
         """Start it; with ``chance``, perhaps such that it kills itself at one of its points."""
-        self._point = chance.choice(("", *self.points)) if chance is not None else ""
-        spec = f"{self._point}:{chance.choice((1, 2, 8))}" if chance is not None and self._point else ""
+        point = chance.choice(("", *self.points)) if chance is not None else ""
+        self.start_to_die(point, chance.choice((1, 2, 8)) if chance is not None else 1)
+
+    def start_to_die(self, point: str, count: int = 1) -> None:
+        """Start it such that it kills itself when it comes to ``point`` for the ``count``-th time."""
+        self._point = point
+        spec = f"{point}:{count}" if point else ""
         self._process = _context.Process(
             target=_live, args=(self.work, self.place, spec), name=self.name, daemon=True
         )
@@ -102,6 +107,13 @@ class Actor:
         """Becomes ready when it has died."""
         assert self._process is not None
         return self._process.sentinel
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code."""
+        assert self._process is not None
+        self._process.join()
+        process, self._process = self._process, None
+        return process.exitcode or 0
 
     def reap(self) -> bool:
         """Whether it has died at its point."""
@@ -147,7 +159,7 @@ def promote(place: Place) -> None:
     chance = random.Random(os.getpid())
     while True:
         name, alias = chance.choice(("ant", "bee")), chance.choice(("candidate", "production"))
-        with suppress(Refused, Unavailable):
+        with suppress(Refused, NotFound, Unavailable):
             if chance.random() < 0.1:
                 moved = registry.promotions.rollback(name, alias)
             else:
@@ -169,6 +181,12 @@ def publish(place: Place) -> None:
             version = registry.catalog.publish("cat", path, "dataset").version
             place.tell(version=version.number, digest=version.digest)
         time.sleep(10 * _PAUSE)
+
+
+def publish_once(place: Place) -> None:
+    """Publish ``content`` beside the acknowledgements, and end."""
+    published = place.open().catalog.publish("dog", place.folder.parent / "content", "dataset")
+    place.tell(ref=published.version.ref, sent=published.bytes_sent, total=published.bytes_total)
 
 
 def relay(place: Place) -> None:
