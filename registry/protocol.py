@@ -474,7 +474,8 @@ class Checkpoints(Protocol):
     def mark_damaged(self, checkpoint: SavedCheckpoint, reason: str) -> None:
         """Record that a checkpoint cannot be read, so that it does not count among those that are kept.
 
-        Chunks with wrong bytes are taken out of the store: the next checkpoint that has them sends them again.
+        Chunks with wrong bytes are taken out of the store; the next checkpoint that has them sends them
+        again.
         """
 
 
