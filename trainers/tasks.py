@@ -8,11 +8,12 @@ def train(base: Model, data: Dataset, lr: float = 2e-4, rank: int = 16) -> Adapt
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from registry.artifacts import Artifact
 from registry.errors import InvalidInput, KindMismatch
@@ -20,6 +21,7 @@ from registry.resources import Resources
 from registry.runs import RunRequest
 from registry.values import Role
 from trainers.parameters import Parameter, parameters_of, result_classes, to_plain
+from trainers.stepping import current_stepper
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +44,9 @@ class Task(Generic[P, R]):
         retries: int = 0,
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
+        cache: str | None = None,
+        inline: bool = False,
+        key: str | None = None,
     ) -> None:
         update_wrapper(self, function)
         self.function = function
@@ -50,10 +55,48 @@ class Task(Generic[P, R]):
         self.pool = pool
         self.retries = retries
         self.publish = publish
+        self.cache = _check_cache(cache)
+        self.inline = inline
+        self.key = key
         self._roles = dict(roles or {})
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.function(*args, **kwargs)
+        stepper = current_stepper()
+        if stepper is None:
+            return self.function(*args, **kwargs)
+        # What is awaited gives what the function would: the step is a run of its own, maybe elsewhere.
+        return cast("R", stepper.step(self, self._named(*args, **kwargs)))
+
+    def override(self, **options: Any) -> Self:
+        """The same task with other options, such as ``resources``, ``retries`` or ``key``, for one call.
+
+        Raises:
+            InvalidInput: there is no such option.
+        """
+        known = inspect.signature(Task.__init__).parameters.keys() - {"self", "function", "name", "roles"}
+        unknown = sorted(options.keys() - known)
+        if unknown:
+            raise InvalidInput(
+                f"'{unknown[0]}' of '{self.name}' cannot be overridden.",
+                remedy=f"Options are {', '.join(sorted(known))}.",
+            )
+        if "cache" in options:
+            _check_cache(options["cache"])
+        changed = copy.copy(self)
+        vars(changed).update(options)
+        return changed
+
+    def _named(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """What a call gives, by the names of parameters."""
+        signature = inspect.signature(self.function)
+        kept = [p for p in signature.parameters.values() if p.name not in PROVIDED]
+        try:
+            return dict(signature.replace(parameters=kept).bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            takes = ", ".join(p.describe().removeprefix("--") for p in self.parameters.values())
+            raise InvalidInput(
+                f"'{self.name}' cannot be called so: {error}.", remedy=f"It takes {takes}."
+            ) from error
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
@@ -125,6 +168,12 @@ class Task(Generic[P, R]):
                 )
 
 
+def _check_cache(cache: str | None) -> str | None:
+    if cache not in (None, "auto"):
+        raise InvalidInput(f"'{cache}' is no way to cache.", remedy='Give cache="auto", or leave it out.')
+    return cache
+
+
 def _reference(name: str, given: Any) -> str:
     if isinstance(given, Artifact):
         given = given.value
@@ -156,6 +205,8 @@ class TaskEnvironment:
         retries: int = 0,
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
+        cache: str | None = None,
+        inline: bool = False,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
@@ -167,12 +218,17 @@ class TaskEnvironment:
         retries: int = 0,
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
+        cache: str | None = None,
+        inline: bool = False,
     ) -> Any:
         """Make a function a task of this environment.
 
         ``retries`` is how many attempts more there are after one that failed; attempts that a worker lost are
         not counted. ``publish`` names the artifact of which each result becomes a version. ``roles`` says
         what an input is to the result where its class does not tell.
+
+        ``cache="auto"`` lets a step be reused wherever the same code was given the same. ``inline`` has its
+        driver do it in its own process: for what takes milliseconds and returns plain values.
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -184,6 +240,8 @@ class TaskEnvironment:
                 retries=retries,
                 publish=publish,
                 roles=roles,
+                cache=cache,
+                inline=inline,
             )
 
         return decorate if function is None else decorate(function)
