@@ -4,9 +4,9 @@
     ROOT/aside/              chunks being written
     ROOT/lock                held while old chunks are removed
 
-Several processes may share it. A chunk is verified before it is added; it is not written durably, so after a
-power cut it may be damaged. Whoever reads from the cache verifies the file that comes of it and calls `drop`
-for what was damaged. The cache is a help: what fails here never fails a pull.
+Several processes may share it. What is in it is not trusted: it is neither verified when it is added nor
+written durably, since a disk can damage it later anyway. Whoever reads a whole file from it verifies that,
+and calls `drop` for what was damaged. The cache is a help: what fails here never fails a pull.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from registry.content.blobs import Buffer
+from registry.content.blobs.local import write_all
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class ChunkCache:
             os.close(file)
 
     def add(self, key: str, data: Buffer) -> None:
-        """Keep a chunk whose digest the caller has verified."""
+        """Keep a chunk."""
         size = memoryview(data).nbytes
         if size > self._limit:
             return
@@ -96,7 +97,8 @@ class ChunkCache:
         aside.parent.mkdir(parents=True, exist_ok=True)
         final.parent.mkdir(parents=True, exist_ok=True)
         try:
-            aside.write_bytes(data)
+            with aside.open("xb", buffering=0) as file:
+                write_all(file.fileno(), memoryview(data))
             aside.rename(final)
         except BaseException:
             aside.unlink(missing_ok=True)

@@ -110,7 +110,7 @@ class _Download:
     def _write_verified(self, entry: FileEntry, file: int) -> None:
         if self._write_chunks(entry, file) == entry.sha256:
             return
-        # What the cache holds is only verified like this, by the file that comes of it: try again without.
+        # Chunks are only verified like this, by the file that comes of them: find the damaged, and try again.
         if self._drop_damaged(entry) and self._write_chunks(entry, file) == entry.sha256:
             return
         raise damaged_file(entry)

@@ -21,16 +21,14 @@ class ChunkSource:
     cache: ChunkCache | None = None
 
     def read_into(self, chunk: ChunkRef, buffer: memoryview) -> None:
-        """Fill ``buffer`` with a whole chunk.
+        """Fill ``buffer`` with a whole chunk, unverified.
 
-        It is verified on its way from a remote store into the cache, and not otherwise: the caller verifies
-        what comes of it.
+        The caller verifies the file that comes of it, and calls `drop_damaged` when that has another digest.
         """
         if self._cache is not None and self._cache.read_into(chunk.key, buffer):
             return
         self.store.read_into(chunk.key, buffer)
         if self._cache is not None:
-            check_chunk(chunk, buffer)
             self._cache.add(chunk.key, buffer)
 
     def read(self, chunk: ChunkRef, start: int, length: int) -> bytes:
@@ -39,19 +37,21 @@ class ChunkSource:
         return self.store.read(chunk.key, start, length) if cached is None else cached
 
     def drop_damaged(self, chunk: ChunkRef, buffer: memoryview) -> bool:
-        """Find out where a damaged file got this chunk: forget it if the cache's copy is the damaged one.
+        """See to a chunk of a damaged file: forget the cache's copy if that is damaged, and check the store's.
+
+        True: the chunk was damaged and there is a sound copy in the store.
 
         Raises:
             ContentDamaged: the store's copy is damaged.
         """
-        if self._cache is not None and self._cache.read_into(chunk.key, buffer):
-            if hashlib.sha256(buffer).hexdigest() == chunk.key:
-                return False
+        cached = self._cache is not None and self._cache.read_into(chunk.key, buffer)
+        if cached and hashlib.sha256(buffer).hexdigest() == chunk.key:
+            return False
+        if self._cache is not None:
             self._cache.drop(chunk.key)
-            return True
         self.store.read_into(chunk.key, buffer)
         check_chunk(chunk, buffer)
-        return False
+        return cached
 
     @property
     def _cache(self) -> ChunkCache | None:

@@ -176,6 +176,10 @@ def test_a_chunk_damaged_in_the_store_is_named_with_its_file_and_nothing_is_writ
     assert raised.value.details == {"chunk": chunk.key, "path": path}
     assert _siblings(tmp_path) - {"cache"} == {"store", "content"}
     assert chunk.key not in _cached(tmp_path)
+    local.delete(chunk.key)
+    stored(tmp_path / "content", local)  # pushing the files again mends the store
+    materialise(manifest, tmp_path / "out", store, cache=cache)
+    assert read_folder(tmp_path / "out") == read_folder(tmp_path / "content")
 
 
 def test_a_chunk_missing_in_the_store_is_named_with_its_file_and_nothing_is_written(
