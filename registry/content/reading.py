@@ -37,7 +37,7 @@ class ChunkSource:
         return self.store.read(chunk.key, start, length) if cached is None else cached
 
     def drop_damaged(self, chunk: ChunkRef, buffer: memoryview) -> bool:
-        """See to a chunk of a damaged file: forget the cache's copy if that is damaged, and check the store's.
+        """See to a chunk of a damaged file: forget a damaged copy in the cache, and check the store's.
 
         True: the chunk was damaged and there is a sound copy in the store.
 
