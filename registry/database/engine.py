@@ -6,7 +6,7 @@ import select
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -16,7 +16,7 @@ from sqlalchemy.engine.url import URL, make_url
 
 from registry.database.filesystem import refuse_network_file_system
 from registry.database.statements import Statement
-from registry.errors import DatabaseUnavailable, InvalidSetting
+from registry.errors import DatabaseUnavailable, InvalidSetting, PodiumError
 
 Row = tuple[Any, ...]
 
@@ -34,6 +34,7 @@ class Transaction:
         self.outgoing_events: list[dict[str, Any]] = []
         self.before_commit: list[Callable[[], None]] = []
         self.after_commit: list[Callable[[], None]] = []
+        self.after_rollback: list[Callable[[], None]] = []
 
     def execute(self, statement: Statement, **parameters: Any) -> int:
         """Run a statement; the number of rows it changed."""
@@ -187,10 +188,16 @@ class Database:
         """SQLAlchemy's engine, for migrations."""
         return self._engine
 
+    @property
+    def open_transaction(self) -> Transaction | None:
+        """The transaction that the calling thread is in."""
+        joined: Transaction | None = getattr(self._open, "transaction", None)
+        return joined
+
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Write: committed when the outermost block ends, undone when it raises."""
-        joined: Transaction | None = getattr(self._open, "transaction", None)
+        joined = self.open_transaction
         if joined is not None:
             yield joined
             return
@@ -206,6 +213,8 @@ class Database:
             except BaseException:
                 transaction.close()  # first: the connection may have to be given up
                 self._end_quietly(connection)
+                self._open.transaction = None
+                _follow_rollback(transaction)
                 raise
             finally:
                 self._open.transaction = None
@@ -216,7 +225,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """Read: each statement by itself, or as part of the transaction that is open in this thread."""
-        joined: Transaction | None = getattr(self._open, "transaction", None)
+        joined = self.open_transaction
         if joined is not None:
             yield joined
             return
@@ -268,6 +277,13 @@ class Database:
         except Exception:
             # The connection is gone, and with it the transaction; or a full disk has undone it already.
             connection.invalidate()
+
+
+def _follow_rollback(transaction: Transaction) -> None:
+    for follow in transaction.after_rollback:
+        # What undid the transaction is what its caller has to hear.
+        with suppress(PodiumError):
+            follow()
 
 
 def _parsed(url: str) -> URL:

@@ -365,11 +365,19 @@ class StoredPromotions:
             message=refusal.message,
             verdicts=[asdict(v) for v in verdicts],
         )
-        with self._session.writing() as transaction:
-            subject = f"{target.artifact}:{alias}"
-            self._session.emit(
-                transaction, EventType.PROMOTION_REFUSED, data, subject=subject, key=target.artifact
-            )
+        subject = f"{target.artifact}:{alias}"
+
+        def record() -> None:
+            with self._session.writing() as transaction:
+                self._session.emit(
+                    transaction, EventType.PROMOTION_REFUSED, data, subject=subject, key=target.artifact
+                )
+
+        surrounding = self._session.database.open_transaction
+        if surrounding is not None:
+            # The refusal most likely undoes all that it was part of; but not that it was said.
+            surrounding.after_rollback.append(record)
+        record()
 
     def _locked(self, transaction: Transaction, name: str, alias: str) -> tuple[int, _Held]:
         artifact = rows.require_artifact(transaction, name, lock=True)

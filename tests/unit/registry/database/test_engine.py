@@ -123,10 +123,10 @@ def test_a_server_that_went_away_is_found_again(server_place: Place, postgres_se
     server_place.open()
     database = server_place.database()
     put(database, "a")
-    postgres_server.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-    )
-    with pytest.raises(DatabaseUnavailable):
+    with pytest.raises(DatabaseUnavailable), database.transaction():
+        postgres_server.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+        )
         put(database, "b")
     wait_until(lambda: _works(database), 20, "the database is reached again")
     assert count(database) == 2
