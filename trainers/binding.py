@@ -16,6 +16,8 @@ from trainers.parameters import to_plain
 from trainers.patience import insist
 from trainers.tasks import Task
 
+#: In a result that holds artifacts among other things, an object with this one name stands for an output.
+OUTPUT = "$output"
 _CLASSES = {cls.kind: cls for cls in (Adapter, Checkpoint, Dataset, Model, Report)}
 
 
@@ -102,7 +104,21 @@ def store_result(
         )
     if not artifacts:
         return Outcome(result=to_plain(returned, Any))
-    return Outcome(tuple(_store(name, made, registry, say) for name, made in artifacts.items()))
+    outputs = tuple(_store(name, made, registry, say) for name, made in artifacts.items())
+    return Outcome(outputs, _template(returned))
+
+
+def _template(returned: Any) -> Any:
+    """A result that holds artifacts, as plain JSON with the names of outputs in their places."""
+    if isinstance(returned, Artifact):
+        return None
+    if isinstance(returned, Mapping):
+        return {str(name): _plain_or_output(str(name), each) for name, each in returned.items()}
+    return [_plain_or_output(str(index), each) for index, each in enumerate(returned)]
+
+
+def _plain_or_output(name: str, each: Any) -> Any:
+    return {OUTPUT: name} if isinstance(each, Artifact) else to_plain(each, Any)
 
 
 def _artifacts(returned: Any) -> Iterator[tuple[str, Artifact]]:
@@ -116,8 +132,8 @@ def _artifacts(returned: Any) -> Iterator[tuple[str, Artifact]]:
 
 
 def _store(name: str, made: Artifact, registry: Registry, say: Callable[[str], None]) -> NewOutput:
-    if made.content is not None:  # an input handed on: its content is there already
-        return NewOutput(name, made.content.kind, made.content.digest, made.parents, made.metadata)
+    if made.content is not None:  # handed on, such as what a step made: that is where it came from
+        return NewOutput(name, made.content.kind, made.content.digest, value=made.content.value)
     if not made.kind:
         raise InvalidResult(
             f"{made!r} does not say what it is.",

@@ -40,3 +40,8 @@ def recipe(name: str) -> Task[..., Any]:
     module, options = _RECIPES[name]
     function: Callable[..., Any] = getattr(import_module(module), name)
     return Task(function, resources=Resources(cpu=1), **options)
+
+
+def is_recipe(task: Task[..., Any]) -> bool:
+    """Whether a task is one that podium brings: it has no code of the user's."""
+    return _RECIPES.get(task.name, ("",))[0] == task.function.__module__

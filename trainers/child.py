@@ -5,6 +5,7 @@ It is started by a worker's executor, writes under the run's lease, and leaves i
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ from registry.values import Authority, Origin
 from trainers.binding import Outcome, bind, store_result
 from trainers.checkpoints.preemption import Interrupted
 from trainers.checkpoints.series import Checkpoints
+from trainers.driving import Driver
 from trainers.locating import load_task
 from trainers.outcome import describe, write_failure, write_outcome
 from trainers.patience import insist
@@ -68,7 +70,11 @@ def _call(
     here.mkdir()
     os.chdir(here)
     reached("run.started")
-    returned = task(**bound, **_provided(task, here, checkpoints))
+    arguments = {**bound, **_provided(task, here, checkpoints)}
+    if inspect.iscoroutinefunction(task.function):
+        returned = Driver(registry, run, folder).drive(task, arguments)
+    else:
+        returned = task(**arguments)
     return store_result(task, returned, registry, _say)
 
 

@@ -26,6 +26,7 @@ def write_outcome(folder: Path, outcome: Outcome) -> None:
             "kind": o.kind,
             "digest": o.digest,
             "metadata": dict(o.metadata),
+            "value": o.value,
             "parents": [[p.reference, p.role.value] for p in o.parents],
         }
         for o in outcome.outputs
@@ -59,6 +60,7 @@ def read_outcome(folder: Path) -> Outcome | tuple[Cause, RunError] | None:
             o["digest"],
             tuple(Parent(reference, Role(role)) for reference, role in o["parents"]),
             o["metadata"],
+            o["value"],
         )
         for o in said["outputs"]
     )

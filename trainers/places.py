@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Branch:
-    """One asyncio task of a pipeline. The first is nameless; those below are ``arm[0]``, ``arm[0].map0[3]``."""
+    """One asyncio task of a pipeline. The first is nameless; below are ``arm[0]``, ``arm[0].map0[3]``."""
 
     def __init__(self, path: str = "") -> None:
         self.path = path

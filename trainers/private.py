@@ -50,7 +50,12 @@ def private_capacity(run: Run, *, strict: bool) -> tuple[Resources, str]:
 
 @contextmanager
 def private_worker(
-    registry: Registry, run: Run, offered: Resources, report: Callable[[str], None]
+    registry: Registry,
+    run: Run,
+    offered: Resources,
+    report: Callable[[str], None],
+    *,
+    strict: bool = False,
 ) -> Iterator[Callable[[], BaseException | None]]:
     """Carry out ``run`` beside the block; at its end the worker stops, and a run that is not done with it.
 
@@ -63,7 +68,7 @@ def private_worker(
 
     async def work() -> None:
         ready.set()
-        await run_worker(registry, offered, stop, report, pool=run.pool, only=run.id)
+        await run_worker(registry, offered, stop, report, pool=run.pool, only=run.id, lenient=not strict)
 
     def in_thread() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
-from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints, overload
 
 from registry.artifacts import Artifact
 from registry.errors import InvalidInput, KindMismatch
@@ -122,6 +122,11 @@ class Task(Generic[P, R]):
     def results(self) -> tuple[type[Artifact], ...]:
         """The artifacts that it says it returns."""
         return result_classes(self.function)
+
+    @property
+    def annotation(self) -> Any:
+        """What its function says it returns."""
+        return get_type_hints(self.function).get("return", Any)
 
     def request(self, arguments: Mapping[str, Any]) -> RunRequest:
         """What to ask the registry for, to run this with ``arguments`` (references for artifacts).

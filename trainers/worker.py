@@ -52,15 +52,16 @@ async def run_worker(
     *,
     pool: str = "default",
     only: str | None = None,
+    lenient: bool = False,
     grace: float = 10.0,
     executor: Executor | None = None,
 ) -> None:
     """Take runs until ``stop`` is set; then hand back those that run, at once, and return.
 
-    ``only`` is the id of a run that this worker is private to. Tasks have ``grace`` seconds to end by
-    themselves.
+    ``only`` is the id of a run that this worker is private to, with its steps. With ``lenient`` it also takes
+    what asks for more than its capacity. Tasks have ``grace`` seconds to end by themselves.
     """
-    worker = _Worker(registry, capacity, report, pool, only, grace, executor or ProcessExecutor())
+    worker = _Worker(registry, capacity, report, pool, only, lenient, grace, executor or ProcessExecutor())
     await worker.run(stop)
 
 
@@ -72,6 +73,7 @@ class _Worker:
         report: Callable[[str], None],
         pool: str,
         only: str | None,
+        lenient: bool,
         grace: float,
         executor: Executor,
     ) -> None:
@@ -81,6 +83,7 @@ class _Worker:
         self._report = report
         self._pool = pool
         self._only = only
+        self._lenient = lenient
         self._term = registry.settings.lease_seconds
         self._folder = registry.settings.home / "work" / self.id
         self._reaper = Reaper(self._registry, self.id, self._term, report)
@@ -170,10 +173,19 @@ class _Worker:
 
     def _claim(self) -> Sequence[Claim]:
         free = self._capacity
-        for carried in list(self._carried):
-            free = free.less(carried.claim.run.resources)
+        carried = [each.claim.run for each in list(self._carried)]
+        # What waits for its steps needs nothing: so one slot is enough for a pipeline of any depth.
+        awaiting = self._registry.steps.awaiting([run.id for run in carried]) if carried else set()
+        for run in carried:
+            if run.id not in awaiting:
+                free = free.less(run.resources)
         claims = self._registry.runs.claim(
-            self.id, free=free, total=self._capacity, pool=self._pool, only=self._only
+            self.id,
+            free=free,
+            total=self._capacity,
+            pool=self._pool,
+            only=self._only,
+            lenient=self._lenient,
         )
         if claims:
             reached("run.claimed")

@@ -108,7 +108,7 @@ def _run_here(out: Output, queued: Run, *, strict: bool, asked_for: bool) -> Run
         out.note(f"{warning} It is tried all the same.")
     if not asked_for:
         out.note("No worker that is up could take it: it runs here, in a private worker.")
-    with private_worker(out.registry, queued, offered, lambda _: None) as failure:
+    with private_worker(out.registry, queued, offered, lambda _: None, strict=strict) as failure:
 
         def check() -> None:
             error = failure()

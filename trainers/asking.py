@@ -1,0 +1,88 @@
+"""What a driver asks the journal for when its pipeline calls a task."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from registry.artifacts import Artifact, StoredContent
+from registry.errors import InvalidInput
+from registry.protocol import Registry
+from registry.runs import Run, RunRequest
+from registry.steps import Change
+from trainers.catalogue import is_recipe
+from trainers.patience import insist
+from trainers.results import signature_of
+from trainers.tasks import Task
+
+
+class Requests:
+    """Requests of one driver's steps."""
+
+    def __init__(self, registry: Registry, run: Run, code: Path) -> None:
+        self._registry = registry
+        self._run = run
+        self._code = code.resolve()
+        self._change = change_of(run.captured)
+
+    def make(self, task: Task[..., Any], given: Mapping[str, Any], place: str) -> RunRequest:
+        """The request for one step: checked, with content in the place of names.
+
+        Raises:
+            InvalidInput, KindMismatch, NotFound: what it is given cannot be used.
+        """
+        if self._change is not None and self._change.place == place:
+            given = {**given, **self._change.arguments, **self._change.inputs}
+        known = {name: _content(name, value) for name, value in given.items() if isinstance(value, Artifact)}
+        request = task.request({**given, **{name: content.value for name, content in known.items()}})
+        contents = {
+            name: known.get(name) or self._resolve(reference) for name, reference in request.inputs.items()
+        }
+        task.check_kinds({name: content.kind for name, content in contents.items()})
+        address = self._address(task)
+        digests = {name: content.digest for name, content in contents.items()}
+        return replace(
+            request,
+            task=address,
+            code=None if is_recipe(task) else self._run.code,
+            inputs={name: content.value for name, content in contents.items()},
+            parent=self._run.id,
+            app=self._run.app,
+            place=place,
+            signature=signature_of(address, request.arguments, digests),
+        )
+
+    def _resolve(self, reference: str) -> StoredContent:
+        """Something in the registry that the pipeline's code names."""
+        node = insist(lambda: self._registry.lineage.walk(reference, depth=0)).nodes[0]
+        return StoredContent(node.value, node.kind, node.digest, node.refs[0] if node.refs else None)
+
+    def _address(self, task: Task[..., Any]) -> str:
+        """The name by which a child process finds the task in the same code."""
+        if is_recipe(task):
+            return task.name
+        file = Path(inspect.unwrap(task.function).__code__.co_filename).resolve()
+        if not file.is_relative_to(self._code):
+            raise InvalidInput(
+                f"The task '{task.name}' is defined in {file}, which is not in the pipeline's code.",
+                remedy="Define tasks in the pipeline's file, or in a module of its project.",
+            )
+        return f"{file.relative_to(self._code).as_posix()}:{task.name}"
+
+
+def _content(name: str, given: Artifact) -> StoredContent:
+    if given.content is None:
+        raise InvalidInput(
+            f"'{name}' is {given!r}, which is not stored yet.",
+            remedy="Return it from a task of its own; what a step returns is stored.",
+        )
+    return given.content
+
+
+def change_of(captured: Mapping[str, Any]) -> Change | None:
+    """What a run that was forked from another does differently at one step, from its record."""
+    stored = captured.get("fork", {}).get("change")
+    return Change(**stored) if stored else None
