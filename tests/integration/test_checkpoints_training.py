@@ -101,9 +101,10 @@ def undisturbed() -> str:
 def test_a_plain_loop_stopped_after_any_step_ends_as_if_it_had_not_been(
     attempts: Attempts, undisturbed: str, at: int
 ) -> None:
-    first, second = Loop(), Loop()
+    first = Loop()
     with pytest.raises(Interrupted):
         first.run(attempts.begin(), after=lambda step: ask_to_stop() if step == at else None)
+    second = Loop()
     assert second.run(attempts.next()) == undisturbed
     assert first.done + second.done == list(range(STEPS))  # no step twice
 
@@ -112,7 +113,7 @@ def test_a_plain_loop_stopped_after_any_step_ends_as_if_it_had_not_been(
 def test_a_plain_loop_killed_after_any_step_repeats_one_save_interval_at_most(
     attempts: Attempts, undisturbed: str, at: int
 ) -> None:
-    first, second = Loop(), Loop()
+    first = Loop()
     checkpoints = attempts.begin()
 
     def die(step: int) -> None:
@@ -122,6 +123,7 @@ def test_a_plain_loop_killed_after_any_step_repeats_one_save_interval_at_most(
 
     with pytest.raises(Killed):
         first.run(checkpoints, after=die)
+    second = Loop()
     assert second.run(attempts.next(Cause.LOST)) == undisturbed
     assert len(first.done) + len(second.done) - STEPS <= EVERY
 
@@ -129,7 +131,7 @@ def test_a_plain_loop_killed_after_any_step_repeats_one_save_interval_at_most(
 def test_a_plain_loop_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
     attempts: Attempts, undisturbed: str
 ) -> None:
-    first, second = Loop(), Loop()
+    first = Loop()
     checkpoints = attempts.begin()
 
     def after(step: int) -> None:
@@ -140,6 +142,7 @@ def test_a_plain_loop_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_be
     with pytest.raises(Interrupted):
         first.run(checkpoints, after)
     attempts.damage(8, "optimizer.pt")
+    second = Loop()
     assert second.run(attempts.next()) == undisturbed
     assert second.done[0] == 6
 
