@@ -1,8 +1,8 @@
 """One supervised child process with a record on disk, so that a restarted controller can adopt or end it.
 
 The record is written before the process is started, and the process carries the record's token in its
-environment. A controller that is killed between the two finds the process by that token, and so it finds the
-processes that vLLM itself starts, which outlive a killed parent and keep its memory.
+environment. A controller that is killed between the two finds the process by that token. What vLLM itself
+starts outlives a killed parent and keeps its memory: it is found by its session and its log.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Record:
     fingerprint: str  # of the base's content and the engine's settings
     base_name: str
     requested_at: float  # seconds since the epoch
-    pid: int | None = None  # None: it was about to be started
+    pid: int | None = None  # of the main process and its session; None: it was about to be started
     created: float | None = None  # psutil's creation time: tells a reused pid from ours
 
 
@@ -137,10 +137,10 @@ class Child:
             os.kill(self.record.pid, signal.SIGTERM)
 
     def kill_all(self) -> None:
-        """End every process that carries the record's token, at once, and wait until they are gone."""
+        """End every process that belongs to the record, at once, and wait until they are gone."""
         if self.record is None:
             return
-        found = _carrying(self.record.token)
+        found = _belonging(self.record, self.log)
         for process in found:
             try:
                 process.kill()
@@ -168,7 +168,7 @@ class Child:
 
     def _adopt_unrecorded(self) -> None:
         assert self.record is not None
-        found = _carrying(self.record.token)
+        found = _belonging(self.record, self.log)
         if found:
             first = min(found, key=lambda process: process.create_time())
             self._write(replace(self.record, pid=first.pid, created=first.create_time()))
@@ -200,13 +200,19 @@ def _is_same(pid: int, created: float | None) -> bool:
         return False
 
 
-def _carrying(token: str) -> list[psutil.Process]:
-    """Processes of this user whose environment holds the token."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(TOKEN_VARIABLE) == token:
-                found.append(process)
-        except (psutil.Error, OSError):
-            continue  # gone, or another user's
-    return found
+def _belonging(record: Record, log: Path) -> list[psutil.Process]:
+    """The recorded process and all that it started, also when it is dead itself."""
+    return [process for process in psutil.process_iter() if _belongs(process, record, log)]
+
+
+def _belongs(process: psutil.Process, record: Record, log: Path) -> bool:
+    """Known by the token in its environment, or, because vLLM's engine writes its title over that, by the
+    session that was begun for it and the log that it writes to."""
+    try:
+        if process.environ().get(TOKEN_VARIABLE) == record.token:
+            return True
+        if record.pid is not None and os.getsid(process.pid) != record.pid:
+            return False
+        return any(Path(file.path) == log and file.mode != "r" for file in process.open_files())
+    except (psutil.Error, OSError):
+        return False  # gone, or another user's

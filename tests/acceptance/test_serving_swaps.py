@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from registry.deployments import RolloutState
 from registry.store.stored import StoredRegistry
 from registry.values import Parent, Promotion, Role
+from serving.child import Child
 from serving.controller import Declared
 from serving.deployment import VLLM, Deployment
 from serving.reconcile import run_controllers
-from tests.common.clients import Clients, ask
+from tests.common.clients import Asked, Clients, ask
+from tests.common.loops import eventually
 from tests.common.outbox import open_registry
 from tests.common.serving import write_float_lora
 
@@ -99,10 +104,32 @@ async def _swap_under_load(registry: StoredRegistry, home: Path, tiny_llama: Pat
                     assert answer.version == ref
                     assert known.setdefault(ref, answer.text) == answer.text
         print(f"{len(clients.asked)} answers, {SWAPS} swaps")
+        await _heals_after_a_kill(registry, refs[SWAPS % len(refs)], known)
         for line in lines:
             print(line)
     assert len(set(known.values())) == len(refs), "the adapters must answer differently for this to be a test"
     _judge(clients, known, swapped)
+
+
+async def _heals_after_a_kill(registry: StoredRegistry, ref: str, known: dict[str, str]) -> None:
+    """vLLM is killed: what is left of it goes too, and another answers with the version that was live."""
+    before = registry.deployments.replicas("stories")[0]
+    child = Child(registry.settings.home / "serving" / "stories" / "replica-0")
+    assert child.record is not None and child.record.pid is not None and before.endpoint is not None
+    others = psutil.Process(child.record.pid).children(recursive=True)
+    assert others, "vLLM's engine is a process of its own"
+    os.kill(child.record.pid, signal.SIGKILL)
+
+    async def answers_again() -> Asked | None:
+        if registry.deployments.replicas("stories")[0].boot in (None, before.boot):
+            return None
+        async with httpx.AsyncClient(base_url=before.endpoint or "", trust_env=False) as http:
+            asked = await ask(http, "teller", PROMPT)
+        return asked if asked.status == 200 else None
+
+    asked = await eventually(answers_again, timeout=540, what="it answers again")
+    assert asked is not None and (asked.version, asked.text) == (ref, known[ref])
+    assert not [process for process in others if process.is_running()]
 
 
 def _judge(clients: Clients, known: dict[str, str], swapped: list[tuple[float, str]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from serving.vllm_engine import VLLMEngine
 from tests.common.engine_suite import BASE, EngineSuite, Place, ask_once, ready
 from tests.common.loops import eventually
 from tests.common.serving import write_base, write_lora
+from tests.common.waiting import wait_until
 
 FAKE = VLLM(module="serving.fake_vllm")
 
@@ -140,6 +143,35 @@ def test_a_process_that_was_started_but_not_recorded_is_found_by_its_token(proce
         await engine.close()
 
     asyncio.run(work())
+
+
+_PARENT = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={})
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_what_a_killed_process_leaves_behind_is_ended_with_it(tmp_path: Path) -> None:
+    """As vLLM's engine: a child without the token in its environment, which outlives its parent."""
+    child = Child(tmp_path / "replica")
+    child.prepare(None, "right", BASE)
+    child.spawn([sys.executable, "-c", _PARENT], {})
+    orphan = int(wait_until(child.log.read_text, 20, "the child has a child"))
+    assert child.record is not None and child.record.pid is not None
+    os.kill(child.record.pid, signal.SIGKILL)
+    wait_until(lambda: not child.is_alive(), 20, "the parent is dead")
+    assert psutil.pid_exists(orphan)
+    with child.log.open() as reader:  # somebody who reads the log, in a session of their own
+        looking = subprocess.Popen(["sleep", "600"], stdin=reader, start_new_session=True)
+    try:
+        Child(tmp_path / "replica").kill_all()
+        wait_until(lambda: not psutil.pid_exists(orphan), 20, "the orphan is gone")
+        assert looking.poll() is None
+    finally:
+        looking.kill()
+        looking.wait()
 
 
 def test_a_process_number_that_was_given_away_again_is_not_ours(tmp_path: Path) -> None:
