@@ -22,6 +22,8 @@ from registry.values import Lease, Origin, Parent, Role
 
 #: An attempt that is lost again and again is not the worker's bad luck: the run itself kills what it runs on.
 MOST_INTERRUPTIONS = 20
+#: A process that the kernel kills again and again wants more memory than there is.
+MOST_KILLS = 10
 #: Seconds before the first retry; each later one waits twice as long, up to the longest.
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 300.0
 
@@ -73,7 +75,11 @@ class Cause(StrEnum):
 
     ERROR = "error"  # the task raised
     CRASHED = "crashed"  # its process died without a word
+    KILLED = "killed"  # its process was killed, and not by its worker
     INVALID = "invalid"  # what it was given cannot be used: another attempt would find the same
+    OUT_OF_MEMORY = "out_of_memory"  # of the host or of an accelerator
+    TIMED_OUT = "timed_out"  # it took longer than it may
+    NON_RECOVERABLE = "non_recoverable"  # the task says that another attempt would be in vain
     LOST = "lost"  # its worker was not heard of for a lease's term
     PREEMPTED = "preempted"  # its worker was asked to stop and handed it back
     UNCONFIRMED = "unconfirmed"  # it stopped itself because its lease could not be confirmed
@@ -83,7 +89,18 @@ class Cause(StrEnum):
 
 
 #: Causes that say something about the run itself. The others are its worker's, and spend no retry.
-SPENDS_RETRY = frozenset({Cause.ERROR, Cause.CRASHED, Cause.INVALID})
+SPENDS_RETRY = frozenset(
+    {
+        Cause.ERROR,
+        Cause.CRASHED,
+        Cause.INVALID,
+        Cause.OUT_OF_MEMORY,
+        Cause.TIMED_OUT,
+        Cause.NON_RECOVERABLE,
+    }
+)
+#: Those after which another attempt would find the same, however many retries are left.
+FINAL = frozenset({Cause.INVALID, Cause.NON_RECOVERABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,9 @@ class RunError:
     message: str
     traceback: str = ""
     remedy: str = ""
+    details: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # plain JSON: numbers, and "class", its full name
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +291,7 @@ def private_pool() -> str:
 
 def pool_after(pool: str, cause: Cause | None) -> str:
     """The pool of a run that is queued again: when a private worker is gone, others may take its run."""
-    gone = cause not in SPENDS_RETRY
+    gone = cause not in SPENDS_RETRY | {Cause.KILLED}
     return "default" if gone and pool.startswith(PRIVATE) else pool
 
 
@@ -285,10 +305,11 @@ def after_attempt(retries: int, earlier: Sequence[Cause], cause: Cause) -> Next:
         return Next(RunState.CANCELLED)
     if cause is Cause.STOPPED:
         return Next(RunState.INTERRUPTED)
-    if cause not in SPENDS_RETRY:
+    too_often = cause is Cause.KILLED and earlier.count(Cause.KILLED) >= MOST_KILLS
+    if cause not in SPENDS_RETRY and not too_often:
         interruptions = sum(c not in SPENDS_RETRY for c in earlier)
         return Next(RunState.INTERRUPTED if interruptions >= MOST_INTERRUPTIONS else RunState.QUEUED)
     failures = sum(c in SPENDS_RETRY for c in earlier)
-    if cause is Cause.INVALID or failures >= retries:
+    if cause in FINAL or failures >= retries:
         return Next(RunState.FAILED)
     return Next(RunState.QUEUED, delay=min(LONGEST_BACKOFF, FIRST_BACKOFF * 2**failures))

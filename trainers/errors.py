@@ -1,6 +1,16 @@
 """Errors of runs, under the branches of `registry.errors`.
 
-Refused          RunFailed, PipelineDiverged
+Refused
+|-- RunFailed
+|   `-- TaskError              what a step's caller catches
+|       |-- OOMError
+|       |-- TaskInterruptedError
+|       |-- TaskTimeoutError
+|       |-- TaskCancelledError
+|       |-- ImagePullBackOffError
+|       |-- NonRecoverableError
+|       `-- RemoteError        and by the type of the task's own exception, where that can be imported
+`-- PipelineDiverged
 InvalidInput     TaskNotFound, InvalidResult
 Unavailable      NoWorker
 """
@@ -19,6 +29,43 @@ class RunFailed(Refused):
         """With what is printed of a run that succeeds, where programs look for it."""
         said = {name: self.details[name] for name in ("run", "state", "result") if name in self.details}
         return super().to_dict() | said
+
+
+class TaskError(RunFailed):
+    """A task came to nothing. ``details`` has its run and the numbers; ``remote_traceback`` where it was."""
+
+    remote_traceback: str = ""
+
+
+class OOMError(TaskError):
+    """Memory ran out. ``details['where']`` is ``host`` or ``cuda``; amounts are bytes.
+
+    ``limit`` and ``used`` are the host's, ``requested``, ``free`` and ``total`` an accelerator's.
+    """
+
+
+class TaskInterruptedError(TaskError):
+    """It was stopped without an outcome, and nothing takes it up again by itself."""
+
+
+class TaskTimeoutError(TaskError):
+    """It took longer than it may: to run, to wait for a worker, or both."""
+
+
+class TaskCancelledError(TaskError):
+    """A person, or what had asked for it, ended it."""
+
+
+class ImagePullBackOffError(TaskError):
+    """The environment that it needs could not be made."""
+
+
+class NonRecoverableError(TaskError):
+    """Raised by a task that knows that another attempt would be in vain: no retry follows."""
+
+
+class RemoteError(TaskError):
+    """A task raised an exception of its own."""
 
 
 class PipelineDiverged(Refused):

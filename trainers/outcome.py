@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from registry.capture import scrub
-from registry.errors import InvalidInput, PodiumError
+from registry.capture.secrets import scrub_values
+from registry.errors import PodiumError
 from registry.runs import Cause, NewOutput, RunError
 from registry.values import Parent, Role
 from trainers.binding import Outcome
+from trainers.recognising import recognise
 
 _FILE = "outcome.json"
 _OURS = {str(Path(__file__).with_name(name)) for name in ("child.py", "tasks.py")}
@@ -69,12 +71,13 @@ def read_outcome(folder: Path) -> Outcome | tuple[Cause, RunError] | None:
 
 def describe(error: BaseException) -> tuple[Cause, RunError]:
     """An exception as the journal keeps it, without secrets and without podium's own frames."""
-    cause = Cause.INVALID if isinstance(error, InvalidInput) else Cause.ERROR
+    kind = recognise(error)
     told = traceback.TracebackException.from_exception(error)
     told.stack = traceback.StackSummary.from_list([f for f in told.stack if f.filename not in _OURS])
-    return cause, RunError(
-        type=type(error).__name__,
+    return kind.cause, RunError(
+        type=kind.type,
         message=scrub(str(error))[:10_000],
         traceback=scrub("".join(told.format()))[-50_000:],
         remedy=error.remedy if isinstance(error, PodiumError) else "",
+        details=scrub_values(json.loads(json.dumps(kind.details, default=str))),
     )
