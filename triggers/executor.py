@@ -112,6 +112,8 @@ class Executor:
                 if self._failure is not None:
                     raise self._failure
                 try:
+                    if self._in_doubt:
+                        await self._start_unanswered()
                     if due is not None and due <= 0:
                         await self._start_due()
                     due = await self._calls(self._due)
@@ -130,8 +132,6 @@ class Executor:
             await asyncio.wait(self._running, timeout=timeout)
 
     async def _start_due(self) -> None:
-        if self._in_doubt:
-            await self._start_unanswered()
         if self._free > 0:
             await self.start_claimed_by(self._claim)
 
