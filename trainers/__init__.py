@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from trainers.checkpoints import Checkpoints as Checkpoints
     from trainers.checkpoints import HFCheckpointCallback as HFCheckpointCallback
     from trainers.checkpoints import resumable as resumable
+    from trainers.errors import PipelineDiverged as PipelineDiverged
+    from trainers.gathering import gather_map as gather_map
+    from trainers.journalled import now as now
+    from trainers.journalled import random as random
     from trainers.tasks import Task as Task
     from trainers.tasks import TaskEnvironment as TaskEnvironment
     from trainers.worker import run_worker as run_worker
@@ -19,9 +23,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "Checkpoints": "trainers.checkpoints",
     "HFCheckpointCallback": "trainers.checkpoints",
+    "PipelineDiverged": "trainers.errors",
     "Resources": "registry.resources",
     "Task": "trainers.tasks",
     "TaskEnvironment": "trainers.tasks",
+    "gather_map": "trainers.gathering",
+    "now": "trainers.journalled",
+    "random": "trainers.journalled",
     "recipe": "trainers.catalogue",
     "resumable": "trainers.checkpoints",
     "run_worker": "trainers.worker",
@@ -30,9 +38,13 @@ _HOMES = {
 __all__ = [
     "Checkpoints",
     "HFCheckpointCallback",
+    "PipelineDiverged",
     "Resources",
     "Task",
     "TaskEnvironment",
+    "gather_map",
+    "now",
+    "random",
     "recipe",
     "resumable",
     "run_worker",

@@ -58,6 +58,12 @@ def current_branch() -> Branch:
     return branch
 
 
+def map_call() -> int:
+    """The number of the next `gather_map` in this branch; 0 outside of a pipeline."""
+    branch = _branch.get()
+    return branch.map_call() if branch is not None else 0
+
+
 def follow_branches(loop: asyncio.AbstractEventLoop) -> None:
     """Have all tasks of ``loop`` that are begun from here on know their branch."""
     loop.set_task_factory(_begin)

@@ -44,7 +44,8 @@ def settle(
         return End(*said)
     if ended.status == -signal.SIGTERM:  # asked by somebody else than its worker, as when a machine goes down
         return End(stopped_for)
-    return End(Cause.CRASHED, _crash(ended.status))
+    killed = ended.status == -signal.SIGKILL  # by the kernel or by a person: nothing that the task did itself
+    return End(Cause.KILLED if killed else Cause.CRASHED, _crash(ended.status))
 
 
 def _crash(status: int) -> RunError:

@@ -6,6 +6,7 @@ from registry.runs import (
     ENDED,
     LONGEST_BACKOFF,
     MOST_INTERRUPTIONS,
+    MOST_KILLS,
     SPENDS_RETRY,
     TRANSITIONS,
     Cause,
@@ -28,7 +29,7 @@ def test_retries_wait_longer_each_time_and_never_without_end() -> None:
     assert delays[-1] == LONGEST_BACKOFF
 
 
-@pytest.mark.parametrize("cause", [Cause.LOST, Cause.PREEMPTED, Cause.UNCONFIRMED])
+@pytest.mark.parametrize("cause", [Cause.LOST, Cause.PREEMPTED, Cause.UNCONFIRMED, Cause.KILLED])
 def test_what_its_worker_did_spends_no_retry(cause: Cause) -> None:
     assert after_attempt(0, [cause] * 3, cause).state is RunState.QUEUED
     assert after_attempt(1, [cause] * 3, Cause.ERROR).state is RunState.QUEUED
@@ -36,6 +37,7 @@ def test_what_its_worker_did_spends_no_retry(cause: Cause) -> None:
 
 def test_a_run_that_kills_what_it_runs_on_is_not_tried_for_ever() -> None:
     assert after_attempt(9, [Cause.LOST] * MOST_INTERRUPTIONS, Cause.LOST).state is RunState.INTERRUPTED
+    assert after_attempt(0, [Cause.KILLED] * MOST_KILLS, Cause.KILLED).state is RunState.FAILED
 
 
 def test_what_cannot_be_used_is_not_tried_again() -> None:

@@ -36,12 +36,18 @@ def test_the_end_follows_from_the_processes_and_what_they_said(
     assert settle(ended, said) == decided
 
 
-@pytest.mark.parametrize("status", [0, 3, -signal.SIGSEGV, -signal.SIGKILL, -200])
+@pytest.mark.parametrize("status", [0, 3, -signal.SIGSEGV, -200])
 def test_a_process_that_ends_without_a_word_has_crashed(status: int) -> None:
     decided = settle(Ended(Ending.EXITED, status), None)
     assert isinstance(decided, End)
     assert decided.cause is Cause.CRASHED
     assert decided.error is not None
+
+
+def test_a_process_that_somebody_killed_has_not_failed() -> None:
+    decided = settle(Ended(Ending.EXITED, -signal.SIGKILL), None)
+    assert isinstance(decided, End)
+    assert decided.cause is Cause.KILLED
 
 
 def test_a_result_of_a_process_that_crashed_afterwards_does_not_count() -> None:
