@@ -86,12 +86,12 @@ def test_a_long_chain_is_walked_to_its_end(registry: Registry, make: Maker) -> N
 
 
 def test_a_braid_of_parents_is_walked_in_no_time(registry: Registry, make: Maker) -> None:
-    """Each of 20 generations has both of the one before as parents: a million ways lead up."""
+    """Each of 30 generations has both of the one before as parents: a milliard ways lead up."""
     parents: list[Parent] = []
-    for _ in range(20):
+    for _ in range(30):
         pair = [make.dataset("data", parents=parents) for _ in range(2)]
         parents = [Parent(version.ref, Role.PARENT) for version in pair]
-    assert len(registry.lineage.walk("data:v40").nodes) == 39
+    assert len(registry.lineage.walk("data:v60").nodes) == 59
 
 
 def test_a_deleted_version_stays_in_the_lineage_without_its_name(registry: Registry, tuned: Version) -> None:
