@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     nats: SecretStr | None = Field(
         default=None, description="NATS servers: nats://...; a server of podium's own unless set"
     )
+    nats_replicas: int = Field(
+        default=1, ge=1, le=5, description="Copies of the event stream in a NATS cluster; 3 outlive a server"
+    )
     actor: str | None = Field(
         default=None, description="Who you are in the history; your login name unless set"
     )

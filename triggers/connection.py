@@ -40,7 +40,7 @@ class Role(StrEnum):
 class Address:
     """How to reach NATS."""
 
-    url: str = field(repr=False)  # may hold a password
+    url: str = field(repr=False)  # of one server, or of several with commas; may hold a password
     user: str | None = None
     password: str | None = field(default=None, repr=False)
 
@@ -125,15 +125,20 @@ class Connection:
 
     async def _connect(self, address: Address) -> Client:
         client = Client()
-        # With endless reconnecting the first attempt would never give up by itself: its first error ends it.
+        servers = [server.strip() for server in address.url.split(",")]
+        errors = 0
+        # With endless reconnecting the first attempt would never give up by itself: an error for each server
+        # ends it.
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def on_error(error: Exception) -> None:
+            nonlocal errors
+            errors += 1
             log.debug("nats: %s", str(error) or type(error).__name__)  # refused permissions show only here
-            if not failed.done():
+            if errors >= len(servers) and not failed.done():
                 failed.set_exception(error)
 
-        attempt = asyncio.ensure_future(client.connect(address.url, **self._options(address, on_error)))
+        attempt = asyncio.ensure_future(client.connect(servers, **self._options(address, on_error)))
         with translated():
             try:
                 done, _ = await asyncio.wait(

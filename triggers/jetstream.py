@@ -50,8 +50,11 @@ _OTHER_STREAM, _SUBJECTS_TAKEN, _NO_SUCH_STREAM = 10060, 10065, 10059
 class JetStreamBus:
     """`Bus` over a NATS server or cluster with JetStream."""
 
-    def __init__(self, connection: Connection, *, stream_bytes: int = STREAM_BYTES) -> None:
+    def __init__(
+        self, connection: Connection, *, stream_bytes: int = STREAM_BYTES, replicas: int = 1
+    ) -> None:
         self.connection = connection
+        self._replicas = replicas
         self._stream_bytes = stream_bytes
 
     async def state(self, stream: Stream) -> StreamState:
@@ -155,6 +158,7 @@ class JetStreamBus:
             discard=DiscardPolicy.OLD,
             max_bytes=self._stream_bytes,
             duplicate_window=DUPLICATE_WINDOW,
+            num_replicas=self._replicas,
             deny_delete=True,
             deny_purge=True,
         )

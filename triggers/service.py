@@ -30,7 +30,8 @@ async def events(registry: Registry, stop: asyncio.Event, report: Report, option
 async def run_events(registry: Registry, stop: asyncio.Event, report: Report) -> None:
     """Run the relay and everything deployed until ``stop``; and a server, unless PODIUM_NATS names one."""
     settings = registry.settings
-    relay_bus = JetStreamBus(Connection(lambda: find_address(settings, Role.RELAY), name="podium relay"))
+    relay_connection = Connection(lambda: find_address(settings, Role.RELAY), name="podium relay")
+    relay_bus = JetStreamBus(relay_connection, replicas=settings.nats_replicas)
     reader_bus = JetStreamBus(Connection(lambda: find_address(settings, Role.READER), name="podium triggers"))
     find = DeployedTriggers(registry)
     server_stop = asyncio.Event()
