@@ -44,22 +44,23 @@ def needed_files(file: Path, root: Path) -> list[Path]:
             continue
         found[current] = None
         for name in _imported_names(current, folders):
-            waiting += _module_files(name, folders)
+            waiting += module_files(name, folders)
     return sorted(found)
 
 
 def _imported_names(file: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Dotted names that may be modules: ``from a import b`` gives both ``a`` and ``a.b``."""
-    for node in ast.walk(_parse(file)):
+    for node in ast.walk(parse(file)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            for module in _from_module(node, file, folders):
+            for module in from_module(node, file, folders):
                 yield module
                 yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def _parse(file: Path) -> ast.Module:
+def parse(file: Path) -> ast.Module:
+    """A Python file as a tree. Raises `InvalidInput` where it is not valid."""
     try:
         return ast.parse(file.read_bytes(), filename=str(file))
     except (SyntaxError, ValueError) as error:
@@ -69,7 +70,7 @@ def _parse(file: Path) -> ast.Module:
         ) from error
 
 
-def _from_module(node: ast.ImportFrom, file: Path, folders: Sequence[Path]) -> Iterator[str]:
+def from_module(node: ast.ImportFrom, file: Path, folders: Sequence[Path]) -> Iterator[str]:
     """Absolute names of the module that a ``from`` names; a relative one has one for each search folder."""
     if not node.level:
         yield node.module or ""
@@ -82,7 +83,7 @@ def _from_module(node: ast.ImportFrom, file: Path, folders: Sequence[Path]) -> I
             yield ".".join((*package.relative_to(folder).parts, *filter(None, [node.module])))
 
 
-def _module_files(name: str, folders: Sequence[Path]) -> list[Path]:
+def module_files(name: str, folders: Sequence[Path]) -> list[Path]:
     """Files that importing ``name`` reads: the module's, and ``__init__.py`` of the packages above it."""
     parts = name.split(".")
     if parts[0] in ROOMS:  # found under the root when the project is podium's own source
