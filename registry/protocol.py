@@ -345,6 +345,15 @@ class Deployments(Protocol):
     def with_routes(self) -> list[str]:
         """Names of all deployments that route something, declared still or not."""
 
+    def active(self) -> list[str]:
+        """Names of all deployments that have rollouts or routes, declared still or not."""
+
+    def forget(self, deployment: str) -> None:
+        """End what is remembered of a deployment that was removed; one of its name begins anew.
+
+        Its ended rollouts stay in the history.
+        """
+
     def block(self, block: Block) -> None:
         """Do not try the content again with this base and engine."""
 
@@ -427,6 +436,9 @@ class Runs(Protocol):
 
     def end(self, run: str, cause: Cause, error: RunError | None = None) -> Run:
         """End the attempt that runs, without success. The run is queued again where that is its rule."""
+
+    def expire(self) -> Sequence[Run]:
+        """Fail the queued runs that have waited longer than they may; those that this call has failed."""
 
     def cancel(self, run: str) -> Run:
         """End a run and its steps for good. What runs loses its lease first: nothing of it comes after."""

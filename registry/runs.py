@@ -3,7 +3,7 @@ r"""Runs as values: their states, what ends an attempt, and what follows from th
 queued --> running --> succeeded
   ^  \        |------> failed         an error, and no retry is left
   |   \       |------> cancelled
-  |    `----> cancelled
+  |    `----> cancelled, failed       or it waited longer than it may
   `-----------'                       interrupted or failed, and tried again
               `------> interrupted    nothing will take it up again by itself; `recover` does
 """
@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from registry.conditions import Conditions
 from registry.resources import Resources
 from registry.values import Lease, Origin, Parent, Role
 
@@ -51,7 +52,7 @@ class RunState(StrEnum):
 
 
 TRANSITIONS: Mapping[RunState, frozenset[RunState]] = {
-    RunState.QUEUED: frozenset({RunState.RUNNING, RunState.CANCELLED}),
+    RunState.QUEUED: frozenset({RunState.RUNNING, RunState.FAILED, RunState.CANCELLED}),
     RunState.RUNNING: frozenset(
         {
             RunState.SUCCEEDED,
@@ -136,6 +137,7 @@ class RunRequest:
     cache_key: str | None = None  # digest of all that decides what it makes; None: it is not cached
     key: str | None = None  # asked for twice with the same key, it is one run
     captured: Mapping[str, Any] = field(default_factory=dict)  # commit, diff, lock ...
+    conditions: Conditions = field(default_factory=Conditions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ class Run:
     causation: str | None = None
     correlation: str | None = None
     captured: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Conditions = field(default_factory=Conditions)
 
     @property
     def lease(self) -> str:
@@ -299,8 +302,11 @@ def lease_name(run: str) -> str:
     return f"run/{run}"
 
 
-def after_attempt(retries: int, earlier: Sequence[Cause], cause: Cause) -> Next:
-    """Decide what follows from an attempt that ended by ``cause`` after those that ended ``earlier``."""
+def after_attempt(retries: int, earlier: Sequence[Cause], cause: Cause, backoff: float | None = None) -> Next:
+    """Decide what follows from an attempt that ended by ``cause`` after those that ended ``earlier``.
+
+    ``backoff`` is how many seconds the first retry waits.
+    """
     if cause is Cause.CANCELLED:
         return Next(RunState.CANCELLED)
     if cause is Cause.STOPPED:
@@ -310,6 +316,7 @@ def after_attempt(retries: int, earlier: Sequence[Cause], cause: Cause) -> Next:
         interruptions = sum(c not in SPENDS_RETRY for c in earlier)
         return Next(RunState.INTERRUPTED if interruptions >= MOST_INTERRUPTIONS else RunState.QUEUED)
     failures = sum(c in SPENDS_RETRY for c in earlier)
+    first = FIRST_BACKOFF if backoff is None else backoff
     if cause in FINAL or failures >= retries:
         return Next(RunState.FAILED)
-    return Next(RunState.QUEUED, delay=min(LONGEST_BACKOFF, FIRST_BACKOFF * 2**failures))
+    return Next(RunState.QUEUED, delay=min(max(LONGEST_BACKOFF, first), first * 2**failures))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from registry.database.engine import Row, Transaction
+from registry.conditions import Conditions
+from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
 from registry.errors import StaleAuthority
 from registry.events import EventType, RunChanged
@@ -19,6 +20,7 @@ from registry.runs import (
     Cause,
     Claim,
     NewOutput,
+    Next,
     Run,
     RunError,
     RunState,
@@ -61,6 +63,13 @@ _BEGIN_ATTEMPT = sql("""
     VALUES (:run, :number, :worker, :epoch, :now, '{}')
 """)
 _STATE = sql("SELECT state, attempts, retries, pool, counted_from FROM run WHERE id = :run {lock}")
+_CONDITIONS = sql("SELECT conditions, queued_at FROM run WHERE id = :run")
+_EXPIRED = sql("SELECT id, queued_at FROM run WHERE state = 'queued' AND expires_at <= :now LIMIT 100")
+_FAIL_QUEUED = sql("""
+    UPDATE run SET state = 'failed', ended_at = :now, error = :error, waits_for = NULL,
+                   done = (SELECT event_sequence FROM podium WHERE one = 1)
+    WHERE id = :run AND state = 'queued'
+""")
 _EARLIER = sql("""
     SELECT cause FROM attempt
     WHERE run = :run AND number > :counted_from AND number < :number AND cause IS NOT NULL
@@ -78,7 +87,8 @@ _END_ATTEMPT = sql("""
 """)
 _MOVE = sql("""
     UPDATE run SET state = :state, pool = :pool, ended_at = :ended, not_before = :not_before, error = :error,
-                   result = :result, done = (SELECT event_sequence FROM podium WHERE one = 1)
+                   expires_at = :expires_at, result = :result,
+                   done = (SELECT event_sequence FROM podium WHERE one = 1)
     WHERE id = :run AND state = 'running'
 """)
 _CODE = sql("SELECT code FROM run WHERE id = :run")
@@ -242,11 +252,25 @@ def end_in(
         Cause(row[0])
         for row in transaction.all(_EARLIER, run=run_id, number=number, counted_from=counted_from)
     ]
-    following = after_attempt(retries, earlier, cause)
+    conditions, asked = _conditions(transaction, run_id)
+    following = after_attempt(retries, earlier, cause, conditions.backoff)
+    if following.state is RunState.QUEUED and cause in SPENDS_RETRY:
+        begins = session.now() + timedelta(seconds=following.delay)
+        following = Next(RunState.FAILED) if conditions.is_over(asked, begins) else following
     outcome = RunState.FAILED if cause in SPENDS_RETRY else _OUTCOMES.get(following.state, following.state)
     _end_attempt(session, transaction, run_id, number, outcome, cause, error)
     pool = pool_after(pool, cause)
-    _move(session, transaction, run_id, following.state, pool=pool, delay=following.delay, error=error)
+    expires = conditions.expires(asked, session.now() + timedelta(seconds=following.delay))
+    _move(
+        session,
+        transaction,
+        run_id,
+        following.state,
+        pool=pool,
+        delay=following.delay,
+        expires=expires,
+        error=error,
+    )
     if following.state is not RunState.QUEUED:
         end_steps(transaction, session, run_id)
     elif cause in SPENDS_RETRY:
@@ -254,6 +278,40 @@ def end_in(
     ended = run_rows.load(transaction, run_id)
     emit(session, transaction, _EVENTS[following.state], ended, cause)
     return ended
+
+
+def _conditions(transaction: Transaction, run_id: str) -> tuple[Conditions, datetime]:
+    """On what conditions it is done, and when it was asked for."""
+    stored, asked = transaction.one(_CONDITIONS, run=run_id)
+    return Conditions.from_json(json.loads(stored)), to_time(asked)
+
+
+def expire(session: Session) -> list[Run]:
+    """Fail the queued runs that have waited for a worker longer than they may."""
+    with session.reading() as reader:
+        if not reader.all(_EXPIRED, now=session.now()):
+            return []
+    with session.writing() as transaction:
+        found = transaction.all(_EXPIRED, now=session.now())
+        ended = (_expire(session, transaction, run, to_time(asked)) for run, asked in found)
+        return [run for run in ended if run is not None]
+
+
+def _expire(session: Session, transaction: Transaction, run_id: str, asked: datetime) -> Run | None:
+    now = session.now()
+    waited = (now - asked).total_seconds()
+    told = RunError(
+        "TaskTimeoutError",
+        f"It was not done {waited:.0f} s after it was asked for, and no worker had taken it.",
+        remedy="Start a worker that it fits, or let it wait longer.",
+        details={"waited": waited},
+    )
+    if transaction.execute(_FAIL_QUEUED, run=run_id, now=now, error=to_json(asdict(told))) != 1:
+        return None  # a worker was faster
+    end_steps(transaction, session, run_id)
+    failed = run_rows.load(transaction, run_id)
+    emit(session, transaction, EventType.RUN_FAILED, failed, Cause.TIMED_OUT)
+    return failed
 
 
 def end_steps(transaction: Transaction, session: Session, run_id: str) -> None:
@@ -312,6 +370,7 @@ def _move(
     *,
     pool: str,
     delay: float = 0.0,
+    expires: datetime | None = None,
     error: RunError | None = None,
     result: Any = None,
 ) -> None:
@@ -322,6 +381,7 @@ def _move(
         pool=pool,
         state=state.value,
         ended=None if state is RunState.QUEUED else now,
+        expires_at=expires,
         not_before=now + timedelta(seconds=delay) if delay else None,
         error=to_json(asdict(error)) if error else None,
         result=None if result is None else to_json(result),

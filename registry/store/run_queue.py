@@ -22,11 +22,12 @@ from registry.values import Role
 _INSERT = sql("""
     INSERT INTO run (id, task, state, arguments, code, resources, pool, publish, retries, attempts, app,
                      parent, root, depth, turn, place, signature, cache_key, waits_for, again, counted_from,
-                     asked, key, actor, causation, correlation, captured, queued_at)
+                     asked, key, actor, causation, correlation, captured, conditions, expires_at,
+                     queued_at)
     VALUES (:id, :task, 'queued', :arguments, :code, :resources, :pool, :publish, :retries, 0, :app,
             :parent, :root, :depth, :turn, :place, :signature, :cache_key, :waits_for, FALSE, 0,
             (SELECT event_sequence FROM podium WHERE one = 1), :key, :actor, :causation, :correlation,
-            :captured, :now)
+            :captured, :conditions, :expires_at, :now)
     ON CONFLICT (key) DO NOTHING
 """)
 _INSERT_INPUT = sql("""
@@ -89,6 +90,7 @@ def insert(
         correlation=session.origin.correlation or position.correlation or run_id,
         now=session.now(),
         **asked_with(request),
+        **waiting(request, session.now()),
     )
     if inserted != 1:
         return None
@@ -107,6 +109,14 @@ def asked_with(request: RunRequest) -> dict[str, Any]:
         "app": request.app,
         "signature": request.signature,
         "captured": to_json(dict(request.captured)),
+    }
+
+
+def waiting(request: RunRequest, now: datetime) -> dict[str, Any]:
+    """The columns that say on what conditions it is done, when it is asked for ``now``."""
+    return {
+        "conditions": to_json(request.conditions.to_json()),
+        "expires_at": request.conditions.expires(now, now),
     }
 
 

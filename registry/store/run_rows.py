@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from registry.conditions import Conditions
 from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
 from registry.errors import RunNotFound
@@ -21,7 +22,7 @@ _CAUSE = "(SELECT cause FROM attempt WHERE attempt.run = run.id ORDER BY number 
 _NAMES = """
     id, task, state, arguments, code, resources, pool, publish, retries, attempts, app, parent, root, depth,
     place, signature, source, cache_key, waits_for, again, asked, done, cause, key, actor, causation,
-    correlation, captured, result, error, queued_at, not_before, started_at, ended_at
+    correlation, captured, conditions, result, error, queued_at, not_before, started_at, ended_at
 """
 COLUMNS = _NAMES.replace("code", _CODE, 1).replace(" cause,", f" {_CAUSE},", 1)
 _GET = sql(f"SELECT {COLUMNS} FROM run WHERE id = :run")
@@ -95,6 +96,7 @@ def _run(row: Row, inputs: Sequence[Row], outputs: Sequence[Row]) -> Run:
             "arguments": json.loads(named["arguments"]),
             "resources": Resources.from_json(json.loads(named["resources"])),
             "captured": json.loads(named["captured"]),
+            "conditions": Conditions.from_json(json.loads(named["conditions"])),
             "result": plain(named["result"]),
             "error": error(named["error"]),
             **{name: _time(named[name]) for name in ("queued_at", "not_before", "started_at", "ended_at")},

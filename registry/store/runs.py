@@ -55,7 +55,7 @@ _PARTS = sql("""
 """)
 _RECOVER = sql("""
     UPDATE run SET state = 'queued', ended_at = NULL, done = NULL, not_before = NULL, pool = :pool,
-                   counted_from = attempts
+                   counted_from = attempts, queued_at = :now, expires_at = :expires_at
     WHERE id = :run AND state = :state
 """)
 _SET_CODE = sql("UPDATE run SET code = :code WHERE id = :run")
@@ -141,6 +141,9 @@ class StoredRuns:
     def end(self, run: str, cause: Cause, error: RunError | None = None) -> Run:
         return run_attempts.end(self._session, run, cause, error)
 
+    def expire(self) -> Sequence[Run]:
+        return run_attempts.expire(self._session)
+
     def cancel(self, run: str) -> Run:
         with self._session.writing() as transaction:
             run_id = self._full_id(transaction, run)
@@ -166,7 +169,15 @@ class StoredRuns:
             if there.state is RunState.QUEUED:
                 return there
             pool = pool_after(there.pool, Cause.STOPPED)
-            transaction.execute(_RECOVER, run=run_id, state=there.state.value, pool=pool)
+            now = self._session.now()
+            transaction.execute(
+                _RECOVER,
+                run=run_id,
+                state=there.state.value,
+                pool=pool,
+                now=now,
+                expires_at=there.conditions.expires(now, now),
+            )
             run_attempts.mark_again(transaction, run_id)
             recovered = run_rows.load(transaction, run_id)
             run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, recovered)

@@ -50,7 +50,8 @@ _REPEAT = sql(f"""
                    not_before = NULL, error = NULL, pool = :pool, task = :task, arguments = :arguments,
                    code = :code, resources = :resources, publish = :publish, retries = :retries, app = :app,
                    signature = :signature, captured = :captured, cache_key = :cache_key,
-                   waits_for = :waits_for, asked = {_SEQUENCE}
+                   waits_for = :waits_for, conditions = :conditions, expires_at = :expires_at,
+                   queued_at = :now, asked = {_SEQUENCE}
     WHERE id = :run AND again AND state NOT IN ('queued', 'running', 'succeeded')
 """)
 _FORGET_INPUTS = sql("DELETE FROM run_input WHERE run = :run")
@@ -187,7 +188,9 @@ class StoredSteps:
             pool=private,
             cache_key=key,
             waits_for=self._flight(transaction, key, run_id),
+            now=self._session.now(),
             **run_queue.asked_with(wanted.request),
+            **run_queue.waiting(wanted.request, self._session.now()),
         )
         if not repeated:
             return before

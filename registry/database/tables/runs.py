@@ -9,6 +9,8 @@ from registry.database.tables.columns import Moment, text, time
 
 _FLIES = sa.text("cache_key IS NOT NULL AND waits_for IS NULL AND state IN ('queued', 'running')")
 
+_EXPIRES = sa.text("expires_at IS NOT NULL AND state = 'queued'")
+
 
 class RunRow(SQLModel, table=True):
     """One execution of a task. Authority over it is the lease ``run/<id>``."""
@@ -26,6 +28,7 @@ class RunRow(SQLModel, table=True):
         sa.Index("run_newest", "queued_at", "id"),
         # A step has its place in its parent once: a second request for it finds the first.
         sa.Index("run_place", "parent", "place", unique=True),
+        sa.Index("run_expires", "expires_at", sqlite_where=_EXPIRES, postgresql_where=_EXPIRES),
         sa.Index("run_cached", "cache_key", "state"),
         # Of all that ask for the same cached work at once, one does it; the others wait for that one.
         sa.Index("run_flight", "cache_key", unique=True, sqlite_where=_FLIES, postgresql_where=_FLIES),
@@ -60,6 +63,8 @@ class RunRow(SQLModel, table=True):
     causation: str | None = None
     correlation: str | None = None
     captured: str = text(default="{}")  # JSON
+    conditions: str = text(default="{}")  # JSON: times that it may take, names of secrets
+    expires_at: Moment | None = time(nullable=True)  # until when it may wait for a worker
     result: str | None = text(nullable=True)  # JSON
     error: str | None = text(nullable=True)  # JSON, of the last failed attempt
     queued_at: Moment = time()

@@ -232,6 +232,7 @@ def _create_rollout() -> None:
         sa.Column("digest", sa.String(), nullable=False),
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("reason", sa.Text(), server_default=sa.text("('')"), nullable=False),
+        sa.Column("past", sa.Integer(), nullable=False),
         sa.Column("started_at", _MOMENT, nullable=False),
         sa.Column("ended_at", _MOMENT, nullable=True),
         sa.CheckConstraint(
@@ -239,7 +240,6 @@ def _create_rollout() -> None:
         ),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("deployment", "order_no"),
-        sa.UniqueConstraint("deployment", "revision", "served", "artifact", "alias", "generation", "version"),
     )
     op.create_index("ix_rollout_digest", "rollout", ["digest"])
     op.create_index(
@@ -249,6 +249,14 @@ def _create_rollout() -> None:
         unique=True,
         sqlite_where=sa.text("ended_at IS NULL"),
         postgresql_where=sa.text("ended_at IS NULL"),
+    )
+    op.create_index(
+        "rollout_target",
+        "rollout",
+        ["deployment", "revision", "served", "artifact", "alias", "generation", "version"],
+        unique=True,
+        sqlite_where=sa.text("past = 0"),
+        postgresql_where=sa.text("past = 0"),
     )
     op.create_index("rollout_promotion", "rollout", ["artifact", "alias", "generation"])
 
@@ -468,6 +476,8 @@ def _create_run() -> None:
         sa.Column("causation", sa.String(), nullable=True),
         sa.Column("correlation", sa.String(), nullable=True),
         sa.Column("captured", sa.Text(), server_default=sa.text("'{}'"), nullable=False),
+        sa.Column("conditions", sa.Text(), server_default=sa.text("'{}'"), nullable=False),
+        sa.Column("expires_at", _MOMENT, nullable=True),
         sa.Column("result", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("queued_at", _MOMENT, nullable=False),
@@ -503,6 +513,13 @@ def _create_run() -> None:
     op.create_index("ix_run_parent", "run", ["parent"])
     op.create_index("ix_run_root", "run", ["root"])
     op.create_index("run_cached", "run", ["cache_key", "state"])
+    op.create_index(
+        "run_expires",
+        "run",
+        ["expires_at"],
+        sqlite_where=sa.text("expires_at IS NOT NULL AND state = 'queued'"),
+        postgresql_where=sa.text("expires_at IS NOT NULL AND state = 'queued'"),
+    )
     op.create_index(
         "run_flight",
         "run",
