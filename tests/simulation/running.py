@@ -206,7 +206,7 @@ def play(
         await world.until(lambda: world.ended(["client"]), "the client's end")
         await asyncio.sleep(2 * world.term)
         world.heal()
-        await world.until(lambda: all_ended(world), "an end of each run", limit=900)
+        await world.until(lambda: all_ended(world), "an end of each run", limit=300)
 
     with TemporaryDirectory() as home:
         world.run(main())

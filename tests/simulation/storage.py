@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     pass
 
 
-_LOOK_SECONDS = 0.02
+_LOOK_SECONDS = 0.1
 _URL = make_url("sqlite:///:memory:")
 
 
@@ -86,7 +86,7 @@ class SharedEvents(StoredEvents):
     def wait(self, sequence: int, timeout: float) -> bool:
         deadline = self._process.world.now + timeout
         while not (is_news := self._newest() > sequence) and self._process.world.now < deadline:
-            self._process.sleep(min(_LOOK_SECONDS, timeout))
+            self._process.sleep(min(timeout, self._process.world.random.uniform(0, _LOOK_SECONDS)))
         return is_news
 
 

@@ -38,12 +38,12 @@ def test_a_death_at_any_point_leaves_no_hole_and_only_what_is_missing_to_send(
 
 
 def test_random_faults_leave_no_hole(tmp_path: Path) -> None:
-    for seed in seeds(150):
+    for seed in seeds(100):
         play(tmp_path, seed, faults=ROUGH)
 
 
 def test_two_publishers_of_the_same_contents_make_each_a_version_once(tmp_path: Path) -> None:
-    for seed in seeds(100):
+    for seed in seeds(60):
         play(tmp_path, seed, faults=ROUGH, publishers=2)
 
 

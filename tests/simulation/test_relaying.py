@@ -49,18 +49,18 @@ def test_a_schedule_is_the_same_for_the_same_seed() -> None:
 
 
 def test_random_faults_lose_and_repeat_nothing() -> None:
-    for seed in seeds(250):
+    for seed in seeds(200):
         play(seed, faults=ROUGH)
 
 
 def test_a_stream_that_loses_events_is_filled_again_under_random_faults() -> None:
-    for seed in seeds(150):
+    for seed in seeds(100):
         play(seed, faults=ROUGH, trouble=stream_trouble)
 
 
 def test_long_pauses_of_leaders_leave_the_stream_in_order() -> None:
     pauses = Faults(pause=0.05, forget_ids=0.5, publish_late=0.05)
-    for seed in seeds(150):
+    for seed in seeds(80):
         play(seed, faults=pauses, relays=3)
 
 
@@ -70,12 +70,12 @@ def test_what_is_marked_as_relayed_has_been_published_at_every_moment() -> None:
             await asyncio.sleep(0.002)
             oracle.check_mark(world)
 
-    for seed in seeds(40):
+    for seed in seeds(25):
         play(seed, faults=replace(ROUGH, pause=0), trouble=watch)
 
 
 def test_a_restored_database_stops_the_relay_until_a_person_decides() -> None:
-    for seed in seeds(60):
+    for seed in seeds(40):
         _restore(seed)
 
 

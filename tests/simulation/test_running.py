@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from registry.crashpoints import reached
 from registry.store import run_attempts, session
 from registry.store.session import Session
 from tests.simulation.mutants import Patch, caught
@@ -32,24 +33,24 @@ def test_a_death_at_any_point_ends_each_run_once(point: str) -> None:
 
 def test_a_death_in_a_takeover_leaves_the_run_to_the_next_one() -> None:
     deaths = 0
-    for seed in seeds(15):
+    for seed in seeds(8):
         world = play(seed, faults=Faults(pause=0.02), kill=Kill("run.taken_over"), workers=3)
         deaths += world.counts["run.taken_over"] > 0
     assert deaths
 
 
 def test_random_faults_end_each_run_once() -> None:
-    for seed in seeds(40):
+    for seed in seeds(20):
         play(seed, faults=ROUGH)
 
 
 def test_pauses_past_the_lease_let_nothing_stale_through() -> None:
-    for seed in seeds(40):
+    for seed in seeds(20):
         play(seed, faults=_PAUSES)
 
 
 def test_a_cancelled_run_writes_nothing_more() -> None:
-    for seed in seeds(30):
+    for seed in seeds(15):
         play(seed, faults=ROUGH, cancels=True)
 
 
@@ -69,6 +70,7 @@ def _publish_before_the_end(patch: Patch) -> None:
             found = run_attempts.run_rows.load(transaction, run)
             for output, files in outputs:  # type: ignore[attr-defined]
                 run_attempts._store_output(session, transaction, found, output, files)
+        reached("mutant.published")
         return finish(session, run, outputs, result)  # type: ignore[arg-type]
 
     patch.setattr(run_attempts, "finish", in_two)

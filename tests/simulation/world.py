@@ -241,7 +241,7 @@ class World:
         """Whether these actors have come to their end."""
         return all(self.actors[name].done() for name in names)
 
-    async def until(self, condition: Callable[[], bool], what: str, *, limit: float = 300.0) -> None:
+    async def until(self, condition: Callable[[], bool], what: str, *, limit: float = 100.0) -> None:
         """Look until ``condition`` holds; it must within ``limit`` simulated seconds."""
         deadline = self.now + limit
         while not condition():
@@ -249,7 +249,7 @@ class World:
                 raise Broken(f"{self.errors[0]!r}\n{self.story()}") from self.errors[0]
             if self.now > deadline:
                 raise Broken(f"never came: {what}\n{self.story()}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
 
     def heal(self) -> None:
         """End all faults; what was killed is started again, what is paused goes on."""
