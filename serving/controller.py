@@ -26,6 +26,7 @@ from serving.state import (
     Fail,
     Finish,
     Flip,
+    Forget,
     Load,
     Observed,
     Plan,
@@ -45,7 +46,7 @@ RETRY_SECONDS = 0.2  # after a step that failed; longer waits are on the step's 
 
 OnReplica = Apply | Drain | Load | Probe | Start | Stop | Unload
 _ON_REPLICAS = (Apply, Drain, Load, Probe, Start, Stop, Unload)
-_ON_RECORDS = (Begin, DropRoute, Fail, Finish, Flip)
+_ON_RECORDS = (Begin, DropRoute, Fail, Finish, Flip, Forget)
 
 
 @dataclass(frozen=True, slots=True)

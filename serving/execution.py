@@ -36,6 +36,7 @@ from serving.state import (
     Fail,
     Finish,
     Flip,
+    Forget,
     Load,
     Observed,
     Probe,
@@ -123,7 +124,7 @@ class Executor:
 
     async def _dispatch(self, step: Step, observed: Observed) -> None:
         match step:
-            case Begin() | Flip() | Finish() | Fail() | DropRoute():
+            case Begin() | Flip() | Finish() | Fail() | DropRoute() | Forget():
                 await asyncio.to_thread(self._record, step, observed)
             case Stage():
                 await asyncio.to_thread(self._staging.stage, step.version)
@@ -197,7 +198,7 @@ class Executor:
         bases = [edge.parent for edge in graph.edges if edge.child == graph.root and edge.role is Role.BASE]
         return digests[bases[0]] if bases else None
 
-    def _record(self, step: Begin | Flip | Finish | Fail | DropRoute, observed: Observed) -> None:
+    def _record(self, step: Begin | Flip | Finish | Fail | DropRoute | Forget, observed: Observed) -> None:
         """Effects on the registry; each is one transaction."""
         deployments = self._registry.deployments
         match step:
@@ -215,6 +216,8 @@ class Executor:
                 reached("rollout.failed")
             case DropRoute():
                 deployments.drop_route(self._deployment, step.served)
+            case Forget():
+                deployments.forget(self._deployment)
 
     def _fail(self, step: Fail, observed: Observed) -> None:
         """One transaction: the rollout has failed, its content is blocked, its alias is back."""

@@ -38,7 +38,7 @@ SHUTDOWN_GRACE_SECONDS = 12.0
 
 
 def declared_in(registry: Registry, report: Report = lambda name, line: None) -> dict[str, Declared]:
-    """The deployments of all apps, and those that are no longer declared but still route something.
+    """The deployments of all apps, and those that are no longer declared and not yet undone.
 
     One that this version cannot read is left as it is, and reported.
     """
@@ -51,7 +51,7 @@ def declared_in(registry: Registry, report: Report = lambda name, line: None) ->
             report(stored.name, f"{error.message} {error.remedy}")
             continue
         declared[stored.name] = Declared(deployment, stored.revision)
-    for name in registry.deployments.with_routes():
+    for name in registry.deployments.active():
         if name not in {stored.name for stored in known}:
             declared[name] = Declared(Deployment(name, base="removed:v1"), 0, removed=True)
     return declared
@@ -97,7 +97,9 @@ async def run_controllers(
                 if name not in members:
                     members[name] = _Member(name, registry, home / name, make_engine, report)
                 members[name].tell(what)
-            for name in [n for n, member in members.items() if member.is_done]:
+            for name in [
+                n for n, member in members.items() if member.is_done or n not in (declared or members)
+            ]:
                 await members.pop(name).end(leave_running)
             for member in members.values():
                 member.wake.set()
@@ -155,6 +157,7 @@ class _Member:
         self._declared: Declared | None = None
         self._controller: Controller | None = None
         self._engines: dict[int, Engine] = {}
+        self._said = ""
         self._stopping = asyncio.Event()
         self.wake = asyncio.Event()
         self._beating: asyncio.Task[None] | None = None
@@ -206,7 +209,9 @@ class _Member:
         if self._leadership.lease is None:
             self._controller = None
             if not await asyncio.to_thread(self._leadership.try_lead):
+                self._say_once("another controller leads it; this one stands by")
                 return FOLLOW_SECONDS
+            self._said = ""
         if self._beating is None or self._beating.done():
             self._beating = asyncio.create_task(self._leadership.keep())
         if self._controller is None or self._controller.declared != declared:
@@ -216,6 +221,11 @@ class _Member:
         if declared.removed and not left.waiting:
             self._stopping.set()
         return max(0.01, left.wake_at - time.time())
+
+    def _say_once(self, line: str) -> None:
+        if line != self._said:
+            self._report(self._name, line)
+        self._said = line
 
     async def _take_charge(self, declared: Declared) -> None:
         assert self._leadership.lease is not None

@@ -20,6 +20,7 @@ __all__ = [
     "Fail",
     "Finish",
     "Flip",
+    "Forget",
     "Load",
     "Observed",
     "Plan",
@@ -124,6 +125,11 @@ class DropRoute:
 
 
 @dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing of a removed deployment is left: one of its name would begin anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """Bring a content's files to this machine, whole and verified."""
 
@@ -198,6 +204,7 @@ Step = (
     | Finish
     | Fail
     | DropRoute
+    | Forget
     | Stage
     | Check
     | Start

@@ -38,7 +38,7 @@ _COLUMNS = """
 _OPEN = sql(f"SELECT {_COLUMNS} FROM rollout WHERE deployment = :deployment AND ended_at IS NULL")
 _LATEST = sql(f"""
     SELECT {_COLUMNS} FROM rollout WHERE order_no IN (
-        SELECT MAX(order_no) FROM rollout WHERE deployment = :deployment GROUP BY served
+        SELECT MAX(order_no) FROM rollout WHERE deployment = :deployment AND past = 0 GROUP BY served
     ) AND deployment = :deployment
 """)
 _LIST = sql(f"""
@@ -57,19 +57,21 @@ _GET = sql(f"SELECT {_COLUMNS} FROM rollout WHERE id = :id {{lock}}")
 _SAME = sql(f"""
     SELECT {_COLUMNS} FROM rollout
     WHERE deployment = :deployment AND revision = :revision AND served = :served AND artifact = :artifact
-    AND alias = :alias AND generation = :generation AND version = :version
+    AND alias = :alias AND generation = :generation AND version = :version AND past = 0
 """)
 _INSERT = sql("""
     INSERT INTO rollout (id, deployment, order_no, revision, served, artifact, alias, generation, version,
-                         digest, state, reason, started_at, ended_at)
+                         digest, state, reason, past, started_at, ended_at)
     VALUES (:id, CAST(:deployment AS TEXT),
             (SELECT COALESCE(MAX(order_no), 0) + 1 FROM rollout WHERE deployment = CAST(:deployment AS TEXT)),
-            :revision, :served, :artifact, :alias, :generation, :version, :digest, 'started', '', :now, NULL)
+            :revision, :served, :artifact, :alias, :generation, :version,
+            :digest, 'started', '', 0, :now, NULL)
 """)
 _MOVE = sql("UPDATE rollout SET state = :state, reason = :reason, ended_at = :ended_at WHERE id = :id")
 _FOLLOWED = sql("""
     SELECT MAX(generation) FROM rollout
     WHERE deployment = :deployment AND served = :served AND artifact = :artifact AND alias = :alias
+    AND past = 0
 """)
 _SKIPPED = sql("""
     SELECT p.generation, v.number, v.digest FROM promotion p
@@ -100,6 +102,11 @@ _PUT_ROUTE = sql("""
 """)
 _DROP_ROUTE = sql("DELETE FROM route WHERE deployment = :deployment AND served = :served")
 _WITH_ROUTES = sql("SELECT DISTINCT deployment FROM route ORDER BY deployment")
+_ACTIVE = sql("""
+    SELECT deployment FROM route UNION SELECT deployment FROM rollout WHERE past = 0 ORDER BY deployment
+""")
+_BURY = sql("UPDATE rollout SET past = 1 WHERE deployment = :deployment AND ended_at IS NOT NULL")
+_UNBLOCK_ALL = sql("DELETE FROM block WHERE deployment = :deployment")
 _BLOCK = sql("""
     INSERT INTO block (deployment, digest, base_digest, engine, reason, at)
     VALUES (:deployment, :digest, :base_digest, :engine, :reason, :now)
@@ -184,6 +191,16 @@ class StoredDeployments:
     def with_routes(self) -> list[str]:
         with self._session.reading() as reader:
             return [row[0] for row in reader.all(_WITH_ROUTES)]
+
+    def active(self) -> list[str]:
+        with self._session.reading() as reader:
+            return [row[0] for row in reader.all(_ACTIVE)]
+
+    def forget(self, deployment: str) -> None:
+        with self._session.writing() as transaction:
+            transaction.execute(_BURY, deployment=deployment)
+            transaction.execute(_UNBLOCK_ALL, deployment=deployment)
+            transaction.execute(_DROP_REPLICAS, deployment=deployment, count=0)
 
     def block(self, block: Block) -> None:
         with self._session.writing() as transaction:

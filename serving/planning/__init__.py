@@ -37,6 +37,7 @@ _REMOVE: tuple[Stage, ...] = (
     processes.shut_down,
     rollouts.drop_routes,
     replicas.tidy_files,
+    rollouts.forget,
 )
 
 

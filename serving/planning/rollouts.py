@@ -8,7 +8,7 @@ from registry.deployments import BASE, Loaded, Rollout, RolloutState, Target
 from serving.engine import Phase
 from serving.planning.view import View, attempts_key, loaded
 from serving.preflight import refusals
-from serving.state import Begin, Check, DropRoute, Fail, Finish, Flip, Step, fingerprint_of
+from serving.state import Begin, Check, DropRoute, Fail, Finish, Flip, Forget, Step, fingerprint_of
 
 MOST_ATTEMPTS = 2  # of a rollout whose cause of failure is not certain
 MOST_BASE_STARTS = 3  # of a new base, before the old one is started again
@@ -52,6 +52,11 @@ def drop_routes(view: View) -> Iterator[Step]:
     for served in view.observed.table.routes:
         if served not in wanted:
             yield DropRoute(served)
+
+
+def forget(view: View) -> Iterator[Step]:
+    if view.observed.latest:
+        yield Forget()
 
 
 def advance_base(view: View) -> Iterator[Step]:

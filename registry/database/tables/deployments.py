@@ -38,7 +38,13 @@ class RolloutRow(SQLModel, table=True):
         sa.CheckConstraint(
             "state IN ('started', 'flipped', 'live', 'failed', 'superseded')", name="rollout_state"
         ),
-        sa.UniqueConstraint("deployment", "revision", "served", "artifact", "alias", "generation", "version"),
+        sa.Index(
+            "rollout_target",
+            *("deployment", "revision", "served", "artifact", "alias", "generation", "version"),
+            unique=True,
+            sqlite_where=sa.text("past = 0"),
+            postgresql_where=sa.text("past = 0"),
+        ),
         sa.UniqueConstraint("deployment", "order_no"),
         sa.Index(
             "rollout_open",
@@ -63,6 +69,7 @@ class RolloutRow(SQLModel, table=True):
     digest: str = Field(index=True)
     state: str
     reason: str = text(default="")
+    past: int = 0  # 1: the deployment was removed since, and one of its name begins anew
     started_at: Moment = time()
     ended_at: Moment | None = time(nullable=True)
 

@@ -26,6 +26,7 @@ from serving.state import (
     Fail,
     Finish,
     Flip,
+    Forget,
     Load,
     Observed,
     Probe,
@@ -296,6 +297,9 @@ def test_a_removed_deployment_ends_its_rollouts_then_its_processes_then_its_rout
     assert plan(removed, observed, NOW).steps == (Drain(0),)
     observed = replace(observed, replicas={0: Observation(Phase.ABSENT)})
     assert set(plan(removed, observed, NOW).steps) == {DropRoute(BASE), DropRoute("bot")}
+    observed = replace(observed, table=RouteTable(4), staged=frozenset())
+    assert plan(removed, observed, NOW).steps == (Forget(),)
+    assert plan(removed, replace(observed, latest={}), NOW).steps == ()
 
 
 def test_a_new_base_waits_until_everything_on_it_is_known_to_fit() -> None:

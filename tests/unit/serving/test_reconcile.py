@@ -127,19 +127,21 @@ def test_a_declaration_that_is_gone_is_undone(world: World) -> None:
             declared["router"] = replace(declared["router"], removed=True)
 
             async def is_gone() -> bool:
-                return not world.registry.deployments.with_routes() and world.engines[0].app is None
+                return not world.registry.deployments.active() and world.engines[0].app is None
 
             await eventually(is_gone, what="the deployment is removed")
             assert any("stop replica 0" in line for line in lines)
-            declared["router"] = Declared(world.deployment, 2)
-            revived = await eventually(lambda: _open_or_live(world, revision=2), what="it is deployed again")
-            assert revived
+            declared["router"] = Declared(world.deployment, 1)  # declared anew, revisions begin anew
+
+            async def is_back() -> bool:
+                routes = world.registry.deployments.routes("router").routes
+                return "ticket-router" in routes and not world.registry.deployments.open_rollouts("router")
+
+            await eventually(is_back, what="it is deployed again")
+            assert (await world.ask())["version"] == "ticket-router:v1"
+            assert [r.state for r in world.rollouts()] == [RolloutState.LIVE, RolloutState.LIVE]
 
     asyncio.run(work())
-
-
-def _open_or_live(world: World, revision: int) -> bool:
-    return any(r.target.revision == revision and r.state is RolloutState.LIVE for r in world.rollouts())
 
 
 def test_trouble_with_a_declaration_is_said_and_does_not_end_the_loop(world: World) -> None:

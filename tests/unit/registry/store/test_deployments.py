@@ -143,7 +143,23 @@ def test_dropping_a_route_raises_the_generation_once(registry: Registry, make: M
     registry.deployments.drop_route("router", "bot")
     table = registry.deployments.routes("router")
     assert (table.generation, dict(table.routes)) == (2, {})
-    assert registry.deployments.with_routes() == []
+    assert registry.deployments.active() == ["router"]
+    registry.deployments.finish(rollout.id, RolloutState.LIVE)
+    registry.deployments.forget("router")
+    assert registry.deployments.active() == []
+
+
+def test_a_deployment_that_was_forgotten_begins_anew_and_keeps_its_history(
+    registry: Registry, make: Maker
+) -> None:
+    target = promoted(registry, make.adapter())
+    failed = registry.deployments.begin(target)
+    registry.deployments.finish(failed.id, RolloutState.FAILED, "no")
+    registry.deployments.forget("router")
+    assert registry.deployments.latest_rollouts("router") == []
+    again = registry.deployments.begin(target)
+    assert again.id != failed.id and again.state is RolloutState.STARTED
+    assert len(registry.deployments.rollouts("router")) == 2
 
 
 def test_a_base_and_a_served_name_have_rollouts_of_their_own(registry: Registry, make: Maker) -> None:
