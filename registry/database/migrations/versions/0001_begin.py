@@ -233,7 +233,6 @@ def _create_rollout() -> None:
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("reason", sa.Text(), server_default=sa.text("('')"), nullable=False),
         sa.Column("past", sa.Integer(), nullable=False),
-        sa.Column("past", sa.Integer(), nullable=False),
         sa.Column("started_at", _MOMENT, nullable=False),
         sa.Column("ended_at", _MOMENT, nullable=True),
         sa.CheckConstraint(
@@ -250,14 +249,6 @@ def _create_rollout() -> None:
         unique=True,
         sqlite_where=sa.text("ended_at IS NULL"),
         postgresql_where=sa.text("ended_at IS NULL"),
-    )
-    op.create_index(
-        "rollout_target",
-        "rollout",
-        ["deployment", "revision", "served", "artifact", "alias", "generation", "version"],
-        unique=True,
-        sqlite_where=sa.text("past = 0"),
-        postgresql_where=sa.text("past = 0"),
     )
     op.create_index(
         "rollout_target",
