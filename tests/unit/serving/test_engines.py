@@ -151,6 +151,26 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
 print(child.pid, flush=True)
 child.wait()
 """
+_SHARING = """
+import time
+from multiprocessing.shared_memory import SharedMemory
+memory = SharedMemory(create=True, size=4096)
+print(memory.name, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this system keeps shared memory elsewhere")
+def test_the_shared_memory_of_a_process_that_is_killed_is_given_back(tmp_path: Path) -> None:
+    child = Child(tmp_path / "replica")
+    child.prepare(None, "right", BASE)
+    child.spawn([sys.executable, "-c", _SHARING], {})
+    segment = Path("/dev/shm") / str(wait_until(child.log.read_text, 20, "it has its memory")).strip().lstrip(
+        "/"
+    )
+    assert segment.exists()
+    child.kill_all()
+    assert not segment.exists()
 
 
 def test_what_a_killed_process_leaves_behind_is_ended_with_it(tmp_path: Path) -> None:
