@@ -13,22 +13,32 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-_KILL_AT, _, _COUNT = os.environ.get("PODIUM_CRASH_AT", "").partition(":")
-_remaining = int(_COUNT or 1)
+_kill_at = ""
+_remaining = 0
 _handler: Callable[[str], None] | None = None
+
+
+def kill_at(where: str) -> None:
+    """Die at ``where``, a point or ``POINT:COUNT``; empty for nowhere."""
+    global _kill_at, _remaining
+    _kill_at, _, count = where.partition(":")
+    _remaining = int(count or 1)
+
+
+kill_at(os.environ.get("PODIUM_CRASH_AT", ""))
 
 
 def reached(point: str) -> None:
     """Say that execution has come to ``point``."""
     if _handler is not None:
         _handler(point)
-    elif _KILL_AT:
+    elif _kill_at:
         _kill_if_due(point)
 
 
 def _kill_if_due(point: str) -> None:
     global _remaining
-    if point == _KILL_AT:
+    if point == _kill_at:
         _remaining -= 1
         if _remaining == 0:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -141,8 +141,7 @@ def _live(work: Work, place: Place, spec: str) -> None:
     # The server of forks ends when the test run does; what it has forked would stay.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.update(place.environment)
-    point, _, count = spec.partition(":")
-    crashpoints._KILL_AT, crashpoints._remaining = point, int(count or 1)
+    crashpoints.kill_at(spec)
     try:
         work(place)
     except BaseException:

@@ -126,6 +126,7 @@ def _kill_until_enough(scene: Scene, actors: Sequence[Actor], server_deaths: int
     chance = random.Random(20261130)
     for actor in actors:
         actor.start(chance)
+    servers = 0
     for _ in range(100_000):
         connection.wait([actor.sentinel for actor in actors], timeout=chance.uniform(0.01, 0.12))
         dead = [actor for actor in actors if actor.reap()]
@@ -137,10 +138,11 @@ def _kill_until_enough(scene: Scene, actors: Sequence[Actor], server_deaths: int
             dead.append(victim)
         for actor in dead:
             actor.start(chance)
-        if _is_enough(scene, actors):
+        if _is_enough(scene, actors) and servers >= server_deaths:
             return
-        if dead and chance.random() < server_deaths / _DEATHS:
-            _kill_and_start(chance.choice(scene.servers))
+        if servers < server_deaths * min(1.0, share):
+            _kill_and_start(scene.servers[servers % len(scene.servers)])
+            servers += 1
     raise AssertionError(f"{_deaths(actors)} and {scene.acknowledged()} promotions are not enough")
 
 
