@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 from registry.cli.output import Output
-from registry.deployments import Rollout, RolloutState
+from registry.deployments import BASE, TERMINAL, Rollout, RolloutState
 from registry.errors import Refused, Unavailable
+from registry.protocol import Registry
 from registry.values import Promotion
 
 _LOOK_SECONDS = 0.5  # a wake-up may be lost, so look this often anyway
@@ -30,12 +31,14 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float) -> list[d
     """
     registry = out.registry
     deadline = time.monotonic() + timeout
+    followers = _followers(registry, promotion)
     while True:
         seen = registry.events.position().newest
         rollouts = registry.deployments.of_promotion(
             promotion.artifact, promotion.alias, promotion.generation
         )
-        if rollouts and all(r.state in (RolloutState.LIVE, *_ENDED_BADLY) for r in rollouts):
+        begun = {(r.target.deployment, r.target.served) for r in rollouts}
+        if rollouts and followers <= begun and all(r.state in TERMINAL for r in rollouts):
             return _ended(out, promotion, rollouts)
         left = deadline - time.monotonic()
         if left <= 0:
@@ -43,12 +46,19 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float) -> list[d
         registry.events.wait(seen, min(left, _LOOK_SECONDS))
 
 
-_ENDED_BADLY = (RolloutState.FAILED, RolloutState.SUPERSEDED)
+def _followers(registry: Registry, promotion: Promotion) -> set[tuple[str, str]]:
+    """(deployment, served name) of all that is declared to follow the alias, begun or not."""
+    reference = f"{promotion.artifact}:{promotion.alias}"
+    found = set()
+    for declared in registry.apps.objects("deployment"):
+        names = {BASE: declared.body["base"], **declared.body["serves"]}
+        found |= {(declared.name, served) for served, follows in names.items() if follows == reference}
+    return found
 
 
 def _ended(out: Output, promotion: Promotion, rollouts: list[Rollout]) -> list[dict[str, Any]]:
     for rollout in rollouts:
-        if rollout.state in _ENDED_BADLY:
+        if rollout.state is not RolloutState.LIVE:
             raise RolloutFailed(
                 f"{rollout.target.ref} did not become live in '{rollout.target.deployment}': "
                 f"{rollout.state.value}: {rollout.reason or 'no reason was given'}.",

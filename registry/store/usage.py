@@ -13,7 +13,7 @@ _USING = sql("""
     ORDER BY deployment
 """)
 _LIVED = sql("""
-    SELECT DISTINCT generation, state FROM rollout WHERE artifact = :artifact AND alias = :alias
+    SELECT DISTINCT generation, state, past FROM rollout WHERE artifact = :artifact AND alias = :alias
 """)
 
 
@@ -26,4 +26,6 @@ def deployments_using(reader: Transaction, version: Version) -> list[str]:
 def lived_generations(reader: Transaction, artifact: str, alias: str) -> set[int] | None:
     """Generations of an alias that serving brought live; None where nothing is deployed that follows it."""
     found = reader.all(_LIVED, artifact=artifact, alias=alias)
-    return {generation for generation, state in found if state == "live"} if found else None
+    if all(past for _, _, past in found):
+        return None
+    return {generation for generation, state, _ in found if state == "live"}
