@@ -13,6 +13,7 @@ from registry.errors import InvalidInput
 from registry.protocol import Registry
 from registry.runs import Run, RunRequest
 from registry.steps import Change
+from trainers.caching import Basis, code_of, lock_digest
 from trainers.catalogue import is_recipe
 from trainers.patience import insist
 from trainers.results import signature_of
@@ -42,12 +43,20 @@ class Requests:
             name: known.get(name) or self._resolve(reference) for name, reference in request.inputs.items()
         }
         task.check_kinds({name: content.kind for name, content in contents.items()})
-        address = self._address(task)
+        file = None if is_recipe(task) else self._file(task)
+        address = task.name if file is None else f"{file.relative_to(self._code).as_posix()}:{task.name}"
         digests = {name: content.digest for name, content in contents.items()}
+        basis = None
+        if task.cache is not None:
+            # A recipe's code is podium's, whose version is in the lock.
+            code = code_of(file, task.function.__name__, self._code) if file else {}
+            basis = Basis(address, request.arguments, digests, code, lock_digest())
         return replace(
             request,
+            cache_key=basis.key if basis else None,
+            captured={**request.captured, **({"cache": basis.to_json()} if basis else {})},
             task=address,
-            code=None if is_recipe(task) else self._run.code,
+            code=self._run.code if file else None,
             inputs={name: content.value for name, content in contents.items()},
             parent=self._run.id,
             app=self._run.app,
@@ -60,17 +69,15 @@ class Requests:
         node = insist(lambda: self._registry.lineage.walk(reference, depth=0)).nodes[0]
         return StoredContent(node.value, node.kind, node.digest, node.refs[0] if node.refs else None)
 
-    def _address(self, task: Task[..., Any]) -> str:
-        """The name by which a child process finds the task in the same code."""
-        if is_recipe(task):
-            return task.name
+    def _file(self, task: Task[..., Any]) -> Path:
+        """Where the task is defined: a child process finds it in the same code by that."""
         file = Path(inspect.unwrap(task.function).__code__.co_filename).resolve()
         if not file.is_relative_to(self._code):
             raise InvalidInput(
                 f"The task '{task.name}' is defined in {file}, which is not in the pipeline's code.",
                 remedy="Define tasks in the pipeline's file, or in a module of its project.",
             )
-        return f"{file.relative_to(self._code).as_posix()}:{task.name}"
+        return file
 
 
 def _content(name: str, given: Artifact) -> StoredContent:

@@ -24,7 +24,7 @@ def revive(run: Run, annotation: Any, registry: Registry, folder: Path) -> Any:
         return outputs[RESULT]
     if not outputs:
         return TypeAdapter(annotation).validate_python(run.result)
-    filled = _fill(run.result, outputs)
+    filled = fill(run.result, outputs)
     return tuple(filled) if _is_tuple(annotation) else filled
 
 
@@ -33,13 +33,14 @@ def _artifact(output: RunOutput, registry: Registry, folder: Path) -> Artifact:
     return artifact(content, registry, folder / output.value)
 
 
-def _fill(template: Any, outputs: Mapping[str, Artifact]) -> Any:
+def fill(template: Any, outputs: Mapping[str, Any]) -> Any:
+    """A result that was recorded, with ``outputs`` in the places where it holds them."""
     if isinstance(template, Mapping):
         if template.keys() == {OUTPUT}:
             return outputs[template[OUTPUT]]
-        return {name: _fill(value, outputs) for name, value in template.items()}
+        return {name: fill(value, outputs) for name, value in template.items()}
     if isinstance(template, list):
-        return [_fill(value, outputs) for value in template]
+        return [fill(value, outputs) for value in template]
     return template
 
 

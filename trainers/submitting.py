@@ -28,6 +28,8 @@ class Located:
     task: Task[..., Any]
     name: str  # as the journal has it: "sft", "examples/train.py:train"
     code: str | None = None  # digest of its bundle
+    file: Path | None = None  # the user's file that has it
+    root: Path | None = None  # its project's folder
     source: Mapping[str, Any] | None = None  # commit, diff ...
     notices: tuple[str, ...] = ()
 
@@ -49,7 +51,9 @@ def locate(registry: Registry, target: str) -> Located:
         bundle = make_bundle(loaded.path, Path(scratch) / "bundle", root=loaded.root)
         stored = registry.catalog.store(bundle.folder, "bundle")
     name = f"{bundle.entry}:{located[1]}"
-    return Located(task, name, stored.digest, describe_source(loaded.root), bundle.notices)
+    return Located(
+        task, name, stored.digest, loaded.path, loaded.root, describe_source(loaded.root), bundle.notices
+    )
 
 
 def prepare(
@@ -71,7 +75,9 @@ def prepare(
     publish = publish or task.publish
     if publish is not None:
         _check_publish(registry, task, publish)
-    captured = {"source": dict(located.source)} if located.source else {}
+    captured: dict[str, Any] = {"source": dict(located.source)} if located.source else {}
+    if located.file is not None:
+        captured["file"] = str(located.file)
     return replace(request, publish=publish, captured=captured)
 
 

@@ -46,7 +46,7 @@ _COPY_OUTPUTS = sql("""
     WHERE run = :source
 """)
 _REPEAT = sql(f"""
-    UPDATE run SET state = 'queued', again = FALSE, counted_from = attempts, ended_at = NULL, done = NULL,
+    UPDATE run SET state = 'queued', again = FALSE, counted_from = attempts, started_at = NULL, ended_at = NULL, done = NULL,
                    not_before = NULL, error = NULL, pool = :pool, task = :task, arguments = :arguments,
                    code = :code, resources = :resources, publish = :publish, retries = :retries, app = :app,
                    signature = :signature, captured = :captured, cache_key = :cache_key,

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 
 from registry.cli.output import Output, with_output
 from registry.runs import Run, RunState, private_pool
-from trainers.cli.shown import run_data
+from trainers.cli.shown import result_of, run_data
 from trainers.errors import RunFailed
 from trainers.following import follow
 from trainers.parameters import options_to_mapping
@@ -91,15 +91,31 @@ def _submit(
     request = prepare(out.registry, located, arguments, publish=publish)
     if local:
         request = replace(request, pool=private_pool())
-    queued = out.registry.runs.queue(request)
+    see_through(out, out.registry.runs.queue(request), detach=detach, local=local, strict=strict)
+
+
+def see_through(
+    out: Output,
+    queued: Run,
+    *,
+    detach: bool,
+    local: bool,
+    strict: bool,
+    beside: Mapping[str, Any] | None = None,
+) -> None:
+    """Follow a queued run to its end, and print that; carry it out here where no worker could take it.
+
+    ``beside`` is printed with it as JSON.
+    """
+    beside = beside or {}
     if detach:
-        out.show(run_data(out.registry, queued), lambda: f"Run {queued.id} is queued.")
+        out.show(run_data(out.registry, queued) | beside, lambda: f"Run {queued.id} is {queued.state.value}.")
         return
-    if local or not able_workers(out.registry, queued):
+    if queued.state is RunState.QUEUED and (local or not able_workers(out.registry, queued)):
         ended = _run_here(out, queued, strict=strict, asked_for=local)
     else:
         ended = _follow(out, queued)
-    _finish(out, ended)
+    _finish(out, ended, beside)
 
 
 def _run_here(out: Output, queued: Run, *, strict: bool, asked_for: bool) -> Run:
@@ -141,9 +157,9 @@ def _follow(out: Output, queued: Run, check: Callable[[], None] = lambda: None) 
         raise
 
 
-def _finish(out: Output, ended: Run) -> None:
+def _finish(out: Output, ended: Run, beside: Mapping[str, Any]) -> None:
     """Print the end of a run; one that did not succeed is an error."""
-    data = run_data(out.registry, ended)
+    data = run_data(out.registry, ended) | beside
     if ended.state is RunState.SUCCEEDED:
         out.show(data, lambda: _success(out, ended))
         return
@@ -172,7 +188,7 @@ def _success(out: Output, ended: Run) -> RenderableType:
         lines.append(f"  {output.name}: {output.ref or output.value} ({output.kind})")
         lines += _scores(out, output.digest, ended) if output.kind == "report" else []
     if ended.result is not None:
-        lines.append(f"  returned {ended.result!r}")
+        lines.append(f"  returned {result_of(ended)!r}")
     return "\n".join(lines)
 
 

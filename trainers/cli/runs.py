@@ -10,16 +10,10 @@ from rich.text import Text
 
 from registry.cli.output import Output, pairs, with_output
 from registry.runs import Attempt, Run, RunState
-from trainers.cli.shown import run_data, run_details
+from trainers.cli.resume import recover, rerun
+from trainers.cli.shown import STATE_STYLES, run_data, run_details
+from trainers.cli.tree import tree
 from trainers.following import follow
-
-_STYLES = {
-    RunState.SUCCEEDED: "green",
-    RunState.RUNNING: "cyan",
-    RunState.FAILED: "red",
-    RunState.INTERRUPTED: "yellow",
-    RunState.CANCELLED: "yellow",
-}
 
 
 @click.group()
@@ -47,7 +41,7 @@ def _row(run: Run) -> list[object]:
     return [
         run.id,
         run.task,
-        Text(run.state.value, _STYLES.get(run.state, "")),
+        Text(run.state.value, STATE_STYLES.get(run.state, "")),
         run.attempts,
         run.queued_at,
         _seconds(run),
@@ -135,15 +129,11 @@ def _write(data: bytes) -> None:
 @click.argument("run")
 @with_output
 def cancel(out: Output, run: str) -> None:
-    """End a run for good."""
+    """End a run and its steps for good."""
     ended = out.registry.runs.cancel(run)
     out.show(run_data(out.registry, ended), lambda: f"Run {ended.id} is {ended.state.value}.")
 
 
-@runs.command()
-@click.argument("run")
-@with_output
-def recover(out: Output, run: str) -> None:
-    """Queue a run again that failed or was interrupted."""
-    recovered = out.registry.runs.recover(run)
-    out.show(run_data(out.registry, recovered), lambda: f"Run {recovered.id} is {recovered.state.value}.")
+runs.add_command(tree)
+runs.add_command(recover)
+runs.add_command(rerun)

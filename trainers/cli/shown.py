@@ -7,7 +7,17 @@ from dataclasses import asdict
 from typing import Any
 
 from registry.protocol import Registry
-from registry.runs import Attempt, Run
+from registry.runs import RESULT, Attempt, Run, RunState
+from trainers.results import fill
+
+#: How states are coloured.
+STATE_STYLES = {
+    RunState.SUCCEEDED: "green",
+    RunState.RUNNING: "cyan",
+    RunState.FAILED: "red",
+    RunState.INTERRUPTED: "yellow",
+    RunState.CANCELLED: "yellow",
+}
 
 
 def run_data(registry: Registry, run: Run) -> dict[str, Any]:
@@ -17,7 +27,7 @@ def run_data(registry: Registry, run: Run) -> dict[str, Any]:
         "run": run.id,
         "task": run.task,
         "state": run.state.value,
-        "result": outputs.get("result", outputs or run.result),
+        "result": result_of(run),
         "outputs": outputs,
         "arguments": dict(run.arguments),
         "inputs": {each.parameter: each.ref or each.value for each in run.inputs},
@@ -29,6 +39,14 @@ def run_data(registry: Registry, run: Run) -> dict[str, Any]:
         "ended_at": run.ended_at.isoformat() if run.ended_at else None,
         "error": asdict(run.error) if run.error else None,
     }
+
+
+def result_of(run: Run) -> Any:
+    """What a run returned, as plain JSON with references, or ids of values, in the places of artifacts."""
+    outputs = {output.name: output.ref or output.value for output in run.outputs}
+    if run.result is None:
+        return outputs.get(RESULT, outputs or None)
+    return fill(run.result, outputs)
 
 
 def run_details(run: Run, attempts: Sequence[Attempt]) -> dict[str, Any]:
