@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,9 +51,9 @@ class Children:
         command: Sequence[str],
         *,
         folder: Path,
-        environment: Mapping[str, str],
         deadline: float,
         sink: Callable[[bytes], None],
+        **_: object,  # a process's environment and its limits, of which these have none
     ) -> Child:
         run, lease, epoch = command[-4:-1]
         attempt = folder.name.removeprefix(f"{run}-")
