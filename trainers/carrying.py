@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +19,13 @@ from registry.protocol import Registry
 from registry.runs import Cause, Claim, Run, RunError
 from registry.settings import Settings
 from registry.values import Lease
-from trainers.execution import Ended, Execution, Executor
+from trainers.devices import Devices
+from trainers.errors import ImagePullBackOffError
+from trainers.execution import Ended, Execution, Executor, Limits
 from trainers.logs import BoundedLog
-from trainers.outcome import read_outcome
+from trainers.outcome import describe, masked, read_outcome
 from trainers.patience import patiently
+from trainers.secrets import Mask, find_secrets
 from trainers.settling import End, Finish, settle
 
 T = TypeVar("T")
@@ -41,6 +45,7 @@ class Circumstances:
     report: Callable[[str], None]
     stopped_for: Cause  # why an attempt ends when the worker is stopped
     environment: Callable[[], Mapping[str, Any]]  # versions and hardware that it runs with
+    devices: Devices
     give_up: Callable[[], bool]  # whether to wait no longer for a database that does not answer
 
 
@@ -55,6 +60,7 @@ class Carried:
         self._registry = circumstances.registry.acting(claim.origin)
         self._execution: Execution | None = None
         self._log = BoundedLog()
+        self._mask = Mask(())
         self._unsent = b""  # taken from the log, and not stored yet
         self._all_printed = asyncio.Event()
         self._lost = False
@@ -108,7 +114,11 @@ class Carried:
     async def _execute(self, folder: Path) -> Finish | End:
         try:
             ended = await self._run_processes(folder)
-            return settle(ended, read_outcome(folder), stopped_for=self._around.stopped_for)
+            self._log.add(self._mask.close())
+            said = masked(read_outcome(folder), self._mask)
+            return settle(ended, said, stopped_for=self._around.stopped_for)
+        except ImagePullBackOffError as error:
+            return End(*describe(error))
         except OSError as error:  # no process, no room on the disk
             failed = RunError(
                 type(error).__name__,
@@ -120,18 +130,26 @@ class Carried:
     async def _run_processes(self, folder: Path) -> Ended:
         folder.mkdir()
         await self._note()
-        self._execution = await self._around.executor.start(
-            _command(self.claim, folder),
-            folder=folder,
-            environment=child_environment(self._around.registry.settings),
-            deadline=self._confirmed,
-            sink=self._log.add,
-        )
-        if self._stopping:
-            await self._execution.stop(self._around.grace)
-        ended = await self._execution.wait()
+        run = self.claim.run
+        secrets = await asyncio.to_thread(find_secrets, run.conditions.secrets, os.environ)
+        self._mask = Mask(secrets.values())
+        with self._around.devices.lease(run.resources) as devices:
+            self._execution = await self._around.executor.start(
+                _command(self.claim, folder),
+                folder=folder,
+                environment={**child_environment(self._around.registry.settings), **devices, **secrets},
+                deadline=self._confirmed,
+                sink=self._take,
+                limits=limits_of(run, datetime.now(UTC), self._around.grace),
+            )
+            if self._stopping:
+                await self._execution.stop(self._around.grace)
+            ended = await self._execution.wait()
         reached("run.ended")
         return ended
+
+    def _take(self, printed: bytes) -> None:
+        self._log.add(self._mask.feed(printed))
 
     async def _note(self) -> None:
         """Record what it runs with; not worth waiting for a database that does not answer."""
@@ -197,6 +215,15 @@ class Carried:
 
 def _state(run: Run) -> str:
     return f"{run.state}: {run.error.type}: {run.error.message}" if run.error else run.state.value
+
+
+def limits_of(run: Run, now: datetime, grace: float) -> Limits:
+    """What an attempt that begins ``now`` is kept within."""
+    return Limits(
+        seconds=run.conditions.allowed(run.queued_at, now),
+        grace=grace,
+        memory=int(run.resources.memory) or None,
+    )
 
 
 def _command(claim: Claim, folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from registry import connect
+from registry.capture.secrets import hide
 from registry.crashpoints import reached
 from registry.protocol import Registry
 from registry.runs import Run
@@ -25,6 +26,7 @@ from trainers.driving import Driver
 from trainers.locating import load_task
 from trainers.outcome import describe, write_failure, write_outcome
 from trainers.patience import insist
+from trainers.secrets import secret_names
 from trainers.tasks import Task
 
 
@@ -32,6 +34,7 @@ def main() -> int:
     run_id, lease, epoch, folder = sys.argv[1:]
     registry = insist(connect)
     run = insist(lambda: registry.runs.get(run_id))
+    hide(os.environ.get(name, "") for name in secret_names(run.conditions.secrets))
     origin = Origin(f"run:{run.id}", Authority(lease, int(epoch)), run.causation, run.correlation)
     try:  # whatever a task raises, exit() among it, is how its run ended
         outcome = carry_out(registry.acting(origin), run, Path(folder))

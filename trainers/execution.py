@@ -10,7 +10,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -30,12 +30,27 @@ class Ending(StrEnum):
     STOPPED = "stopped"  # it was asked to end, and did or was killed
     UNCONFIRMED = "unconfirmed"  # killed because its lease was not confirmed in time
     ABANDONED = "abandoned"  # killed because its worker was gone
+    TIMED_OUT = "timed_out"  # it ran longer than it may: asked to end, and did or was killed
+    OUT_OF_MEMORY = "out_of_memory"  # killed because it took more memory than it may
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
     ending: Ending
     status: int  # exit status of the task's process; negative: the signal that ended it
+    numbers: Mapping[str, float] = field(default_factory=dict)  # "limit" and "used", where a limit ended it
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an execution is kept within; None is no limit."""
+
+    seconds: float | None = None  # that it may run
+    grace: float = 5.0  # seconds to end by itself when they are over
+    memory: int | None = None  # bytes, of all its processes together
+
+
+NO_LIMITS = Limits()
 
 
 class Execution(Protocol):
@@ -65,6 +80,7 @@ class Executor(Protocol):
         environment: Mapping[str, str],
         deadline: float,
         sink: Callable[[bytes], None],
+        limits: Limits = NO_LIMITS,
     ) -> Execution:
         """Begin. ``command`` runs in ``folder``; ``deadline`` is as for `Execution.confirm`."""
 
@@ -80,10 +96,12 @@ class ProcessExecutor:
         environment: Mapping[str, str],
         deadline: float,
         sink: Callable[[bytes], None],
+        limits: Limits = NO_LIMITS,
     ) -> ProcessExecution:
         mark = uuid.uuid4().hex
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", guard.__file__, str(deadline), *command),
+            *(sys.executable, "-I", "-S", guard.__file__, str(deadline), json.dumps(asdict(limits))),
+            *command,
             cwd=folder,
             env={**environment, _MARK: mark},
             stdin=asyncio.subprocess.PIPE,
@@ -141,7 +159,7 @@ class ProcessExecution:
         if not said:
             return Ended(Ending.EXITED, -signal.SIGKILL)
         last = json.loads(said)
-        return Ended(Ending(last["reason"]), last["status"])
+        return Ended(Ending(last["reason"]), last["status"], last["numbers"])
 
 
 def _kill_left(session: int, mark: str) -> None:

@@ -14,6 +14,9 @@ output when the tree has ended:
     stop SECONDS        ask the task to end (SIGTERM), and kill the tree after so many seconds
     (end of file)       the worker is gone: kill the tree at once
 
+It also keeps the run within its limits: how long it may run, and how much memory its whole tree may take. A
+tree that runs too long is asked to end, and killed after a grace; one that takes too much is killed at once.
+
 The task's output, and whatever the guard itself has to complain of, goes to standard error.
 """
 
@@ -29,7 +32,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -47,12 +49,30 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
+#: Seconds between looks at the memory of a tree that has a limit.
+_LOOK_SECONDS = 0.1
+_NEVER = float("inf")
+
+
 class Guard:
     """One task's process, what it was told, and when it must end."""
 
-    def __init__(self, command: list[str], deadline: float) -> None:
+    def __init__(
+        self,
+        command: list[str],
+        deadline: float,
+        *,
+        seconds: float | None = None,
+        grace: float = 5.0,
+        memory: int | None = None,
+    ) -> None:
         self.deadline = deadline
         self.reason = "exited"
+        self.numbers: dict[str, float] = {}
+        self._began = boot_clock()
+        self._allowed = seconds
+        self._grace = grace
+        self._memory = memory
         self._pending = b""
         self._wake, write = os.pipe()
         os.set_blocking(write, False)
@@ -70,11 +90,16 @@ class Guard:
     def watch(self) -> None:
         """Return when the task's own process has ended, or the tree must be killed."""
         while self.task.poll() is None:
-            wait = self.deadline - boot_clock()
-            if wait <= 0:
-                self.reason = self.reason if self.reason == "stopped" else "unconfirmed"
+            if self.deadline <= boot_clock():
+                self.reason = "unconfirmed" if self.reason == "exited" else self.reason
                 return
-            ready, _, _ = select.select([0, self._wake], [], [], min(wait, 60.0))
+            if self._takes_too_much():
+                self.reason = "out_of_memory"
+                return
+            if self._time_left() <= 0:
+                self._end_for_time()
+            wait = min(self.deadline - boot_clock(), self._time_left(), self._look_again())
+            ready, _, _ = select.select([0, self._wake], [], [], max(0.0, wait))
             if self._wake in ready:
                 os.read(self._wake, 4096)
                 self._reap_orphans()
@@ -86,14 +111,43 @@ class Guard:
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
             verb, _, number = line.partition(b" ")
-            if verb == b"confirm" and self.reason != "stopped":
+            if verb == b"confirm" and self.reason == "exited":
                 self.deadline = float(number)
             elif verb == b"stop":
-                self.reason = "stopped"
-                self.deadline = min(self.deadline, boot_clock() + float(number))
-                # The task's own process alone: it decides what its helpers, such as data loaders, are to do.
-                self.task.terminate()
+                self._ask("stopped", float(number))
         return bool(data)
+
+    def _ask(self, reason: str, grace: float) -> None:
+        """Ask the task to end, for the first reason that there is; the shortest grace counts."""
+        self.reason = reason if self.reason == "exited" else self.reason
+        self.deadline = min(self.deadline, boot_clock() + grace)
+        # The task's own process alone: it decides what its helpers, such as data loaders, are to do.
+        self.task.terminate()
+
+    def _time_left(self) -> float:
+        """Seconds that it may still run; no limit any more when it was asked to end already."""
+        if self._allowed is None or self.reason != "exited":
+            return _NEVER
+        return self._began + self._allowed - boot_clock()
+
+    def _end_for_time(self) -> None:
+        self.numbers = {"limit": self._allowed or 0.0, "used": boot_clock() - self._began}
+        self._ask("timed_out", self._grace)
+
+    def _look_again(self) -> float:
+        return 60.0 if self._memory is None else _LOOK_SECONDS
+
+    def _takes_too_much(self) -> bool:
+        """Whether the tree's memory is over its limit, by the exact measure, which takes longer to read."""
+        if self._memory is None:
+            return False
+        tree = descendants(os.getpid())
+        if sum(map(resident, tree)) <= self._memory:
+            return False
+        used = sum(map(proportional, tree))
+        if used > self._memory:
+            self.numbers = {"limit": self._memory, "used": used}
+        return used > self._memory
 
     def _reap_orphans(self) -> None:
         """Collect the dead that the task left to us, all but its own process, whose status is wanted."""
@@ -116,8 +170,10 @@ class Guard:
             for child in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
-            while _reap():
-                pass
+            # For these alone: those who become ours by their deaths have not been killed yet.
+            for child in children:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(child, 0)
         return status
 
 
@@ -134,35 +190,69 @@ def _die_with_guard() -> Callable[[], None]:
     return prepare
 
 
-def _children() -> list[int]:
-    own = os.getpid()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+def _parents() -> dict[int, int]:
+    """The parent of each process that has not ended."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - each look is to cost little
         try:
-            after_name = (folder / "stat").read_text().rpartition(")")[2].split()
+            after_name = _read(f"/proc/{name}/stat").rpartition(")")[2].split()
         except OSError:
             continue
-        if int(after_name[1]) == own and after_name[0] != "Z":
-            found.append(int(folder.name))
+        if after_name[0] != "Z":
+            found[int(name)] = int(after_name[1])
     return found
 
 
-def _reap() -> bool:
-    """Collect one dead child, waiting for it; False when there is none."""
+def _children() -> list[int]:
+    own = os.getpid()
+    return [pid for pid, parent in _parents().items() if parent == own]
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one."""
+    below: dict[int, list[int]] = {}
+    for child, parent in _parents().items():
+        below.setdefault(parent, []).append(child)
+    found: list[int] = []
+    left = [pid]
+    while left:
+        children = below.get(left.pop(), [])
+        found += children
+        left += children
+    return found
+
+
+def resident(pid: int) -> int:
+    """Bytes that a process has in memory, shared ones among them; what only mirrors files is free."""
+    return _kilobytes(f"/proc/{pid}/status", ("RssAnon:", "RssShmem:"))
+
+
+def proportional(pid: int) -> int:
+    """The same with each shared page divided by those that share it, so that the sum over a tree is right."""
+    return _kilobytes(f"/proc/{pid}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:"))
+
+
+def _kilobytes(path: str, names: tuple[str, ...]) -> int:
     try:
-        os.waitpid(-1, 0)
-    except ChildProcessError:
-        return False
-    return bool(_children())
+        lines = _read(path).splitlines()
+    except OSError:  # it has ended
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(names))
+
+
+def _read(path: str) -> str:
+    with open(path) as file:  # noqa: PTH123
+        return file.read()
 
 
 def main() -> None:
-    deadline, *command = sys.argv[1:]
-    guard = Guard(command, float(deadline))
+    deadline, limits, *command = sys.argv[1:]
+    guard = Guard(command, float(deadline), **json.loads(limits))
     signal.signal(signal.SIGTERM, lambda *_: guard.task.terminate())
     guard.watch()
     status = guard.kill_tree()
-    print(json.dumps({"reason": guard.reason, "status": status}), flush=True)
+    said = {"reason": guard.reason, "status": status, "numbers": guard.numbers}
+    print(json.dumps(said), flush=True)
 
 
 if __name__ == "__main__":

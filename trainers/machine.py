@@ -11,6 +11,7 @@ import psutil
 
 from registry.capture.environment import describe_hardware
 from registry.resources import Resources
+from trainers.devices import visible_devices
 
 _VENDORS = re.compile(r"^(NVIDIA|Tesla|GeForce|Quadro)\s+")
 
@@ -23,6 +24,13 @@ def capacity(cpu: float | None = None, memory: str | None = None, gpu: str | Non
         gpu=_gpus() if gpu is None else gpu,
         disk=shutil.disk_usage(Path.home()).total,
     )
+
+
+def gpus(offered: Resources) -> list[str]:
+    """The GPUs of this machine that runs may be told to use, if some are offered to them at all."""
+    if not offered.gpu:
+        return []
+    return visible_devices(os.environ, len(describe_hardware()["gpus"]))
 
 
 def describe(resources: Resources) -> str:

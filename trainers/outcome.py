@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from registry.runs import Cause, NewOutput, RunError
 from registry.values import Parent, Role
 from trainers.binding import Outcome
 from trainers.recognising import recognise
+from trainers.secrets import Mask
 
 _FILE = "outcome.json"
 _OURS = {str(Path(__file__).with_name(name)) for name in ("child.py", "tasks.py")}
@@ -67,6 +68,18 @@ def read_outcome(folder: Path) -> Outcome | tuple[Cause, RunError] | None:
         for o in said["outputs"]
     )
     return Outcome(outputs, said["result"])
+
+
+def masked(
+    said: Outcome | tuple[Cause, RunError] | None, mask: Mask
+) -> Outcome | tuple[Cause, RunError] | None:
+    """The same without the secrets that the task was given."""
+    if isinstance(said, Outcome):
+        return replace(said, result=mask.value(said.result))
+    if said is None:
+        return None
+    cause, error = said
+    return cause, RunError(**mask.value(asdict(error)))
 
 
 def describe(error: BaseException) -> tuple[Cause, RunError]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from registry.crashpoints import reached
 from registry.errors import DatabaseUnavailable, StaleAuthority
+from registry.processes import is_known_dead
 from registry.protocol import Registry
 from registry.runs import Cause, lease_name
 from registry.values import Lease, Origin
-from trainers.processes import is_dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,8 @@ class Reaper:
         """
         try:
             self._look(carried)
+            for run in self._registry.runs.expire():
+                self._report(f"run {run.id}: waited too long, now {run.state}")
         except DatabaseUnavailable:
             # Nobody could beat, so nobody's silence says anything.
             self._watch = LeaseWatch(self._term)
@@ -80,7 +82,7 @@ class Reaper:
 
     def _dead_workers(self) -> set[str]:
         """Workers of this machine whose process is gone: known at once, without waiting for a term."""
-        return {worker.id for worker in self._registry.workers.all() if is_dead(worker.process)}
+        return {worker.id for worker in self._registry.workers.all() if is_known_dead(worker.process)}
 
     def _take_over(self, seen: Lease) -> None:
         lease = self._registry.leases.acquire(seen.name, self._worker, seen=seen)

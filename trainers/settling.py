@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
+from typing import Any
 
 from registry.runs import Cause, RunError
 from trainers.binding import Outcome
+from trainers.errors import OOMError, TaskError, TaskTimeoutError
 from trainers.execution import Ended, Ending
 
 
@@ -34,6 +36,8 @@ def settle(
     """
     if isinstance(said, Outcome) and ended.status == 0:
         return Finish(said)
+    if ended.ending in _BEYOND:
+        return _beyond(ended)
     if ended.ending is Ending.STOPPED:
         return End(stopped_for)
     if ended.ending is Ending.UNCONFIRMED:
@@ -46,6 +50,30 @@ def settle(
         return End(stopped_for)
     killed = ended.status == -signal.SIGKILL  # by the kernel or by a person: nothing that the task did itself
     return End(Cause.KILLED if killed else Cause.CRASHED, _crash(ended.status))
+
+
+_BEYOND = {Ending.TIMED_OUT, Ending.OUT_OF_MEMORY}
+
+
+def _beyond(ended: Ended) -> End:
+    """It was ended because it took more than it may."""
+    limit, used = ended.numbers["limit"], ended.numbers["used"]
+    if ended.ending is Ending.TIMED_OUT:
+        message = f"It was ended after {used:.1f} s; it may run {limit:.1f} s."
+        remedy = "Give the task more time, or less to do."
+        return End(Cause.TIMED_OUT, _error(TaskTimeoutError, message, remedy, limit=limit, used=used))
+    message = f"Its processes took {_mebibytes(used)} of memory, and may take {_mebibytes(limit)}."
+    remedy = "Give it more memory (resources), or less to do at a time."
+    numbers = {"where": "host", "limit": int(limit), "used": int(used)}
+    return End(Cause.OUT_OF_MEMORY, _error(OOMError, message, remedy, **numbers))
+
+
+def _error(cls: type[TaskError], message: str, remedy: str, **details: Any) -> RunError:
+    return RunError(cls.__name__, message, remedy=remedy, details=details)
+
+
+def _mebibytes(amount: float) -> str:
+    return f"{amount / 2**20:,.0f} MiB"
 
 
 def _crash(status: int) -> RunError:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast, get_type_hints, overload
 
 from registry.artifacts import Artifact
+from registry.conditions import Conditions
 from registry.errors import InvalidInput, KindMismatch
 from registry.resources import Resources
 from registry.runs import RunRequest
 from registry.values import Role
 from trainers.parameters import Parameter, parameters_of, result_classes, to_plain
+from trainers.secrets import check_secrets
 from trainers.stepping import current_stepper
 
 P = ParamSpec("P")
@@ -42,6 +44,11 @@ class Task(Generic[P, R]):
         resources: Resources | None = None,
         pool: str = "default",
         retries: int = 0,
+        backoff: float | None = None,
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
+        deadline: float | None = None,
+        secrets: Sequence[str] = (),
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
         cache: str | None = None,
@@ -54,6 +61,11 @@ class Task(Generic[P, R]):
         self.resources = resources or Resources()
         self.pool = pool
         self.retries = retries
+        self.backoff = backoff
+        self.timeout = timeout
+        self.queue_timeout = queue_timeout
+        self.deadline = deadline
+        self.secrets = check_secrets(secrets)
         self.publish = publish
         self.cache = _check_cache(cache)
         self.inline = inline
@@ -124,6 +136,17 @@ class Task(Generic[P, R]):
         return result_classes(self.function)
 
     @property
+    def conditions(self) -> Conditions:
+        """How long it may take, when it is tried again, and the secrets that it is given."""
+        return Conditions(
+            timeout=self.timeout,
+            queue_timeout=self.queue_timeout,
+            deadline=self.deadline,
+            backoff=self.backoff,
+            secrets=tuple(self.secrets),
+        )
+
+    @property
     def annotation(self) -> Any:
         """What its function says it returns."""
         return get_type_hints(self.function).get("return", Any)
@@ -151,6 +174,7 @@ class Task(Generic[P, R]):
             pool=self.pool,
             publish=self.publish,
             retries=self.retries,
+            conditions=self.conditions,
         )
 
     def _check_names(self, arguments: Mapping[str, Any]) -> None:
@@ -197,6 +221,10 @@ class TaskEnvironment:
     name: str
     resources: Resources = field(default_factory=Resources)
     pool: str = "default"
+    secrets: Sequence[str] = ()  # what its tasks are given in their environment: see `trainers.secrets`
+
+    def __post_init__(self) -> None:
+        check_secrets(self.secrets)
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
@@ -208,6 +236,10 @@ class TaskEnvironment:
         name: str = "",
         resources: Resources | None = None,
         retries: int = 0,
+        backoff: float | None = None,
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
+        deadline: float | None = None,
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
         cache: str | None = None,
@@ -221,6 +253,10 @@ class TaskEnvironment:
         name: str = "",
         resources: Resources | None = None,
         retries: int = 0,
+        backoff: float | None = None,
+        timeout: float | None = None,
+        queue_timeout: float | None = None,
+        deadline: float | None = None,
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
         cache: str | None = None,
@@ -229,7 +265,11 @@ class TaskEnvironment:
         """Make a function a task of this environment.
 
         ``retries`` is how many attempts more there are after one that failed; attempts that a worker lost are
-        not counted. ``publish`` names the artifact of which each result becomes a version. ``roles`` says
+        not counted. The first waits ``backoff`` seconds, each later one twice as long. ``timeout`` is how
+        many seconds one attempt may run, ``queue_timeout`` how many it may wait for a worker, and
+        ``deadline`` how many may pass from its request to its end.
+
+        ``publish`` names the artifact of which each result becomes a version. ``roles`` says
         what an input is to the result where its class does not tell.
 
         ``cache="auto"`` lets a step be reused wherever the same code was given the same. ``inline`` has its
@@ -243,6 +283,11 @@ class TaskEnvironment:
                 resources=resources or self.resources,
                 pool=self.pool,
                 retries=retries,
+                backoff=backoff,
+                timeout=timeout,
+                queue_timeout=queue_timeout,
+                deadline=deadline,
+                secrets=self.secrets,
                 publish=publish,
                 roles=roles,
                 cache=cache,

@@ -22,16 +22,17 @@ from typing import Any, TypeVar
 from registry.capture import describe_environment
 from registry.crashpoints import reached
 from registry.errors import DatabaseUnavailable, PodiumError
+from registry.processes import Process, is_known_dead
 from registry.protocol import Registry
 from registry.resources import Resources
 from registry.runs import Cause, Claim, Worker
 from registry.values import Lease
 from trainers.carrying import Carried, Circumstances
+from trainers.devices import Devices
 from trainers.execution import Executor, ProcessExecutor
 from trainers.guard import boot_clock
-from trainers.machine import describe
+from trainers.machine import describe, gpus
 from trainers.patience import patiently
-from trainers.processes import identify, is_dead
 from trainers.reaping import Reaper
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ class _Worker:
             report=report,
             stopped_for=Cause.PREEMPTED if only is None else Cause.STOPPED,
             environment=cache(describe_environment),
+            devices=Devices(gpus(capacity)),
             give_up=self._waited_enough,
         )
         # Beats have a thread of their own: nothing that takes long elsewhere may hold them up.
@@ -129,7 +131,7 @@ class _Worker:
                 raise end
 
     def _begin(self) -> None:
-        process = identify()
+        process = Process.current().to_text()
         _remove_left_folders(self._folder.parent)
         self._folder.mkdir(parents=True)
         (self._folder / "process").write_text(process)
@@ -248,7 +250,7 @@ def _remove_left_folders(work: Path) -> None:
     """Remove the folders of workers of this machine that died without removing them."""
     for folder in work.glob("*"):
         try:
-            left = is_dead((folder / "process").read_text())
+            left = is_known_dead((folder / "process").read_text())
         except (OSError, ValueError):
             continue
         if left:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Any
@@ -93,6 +93,15 @@ SECRET_FILES = (
 _SECRET_FOLDERS = {".ssh", ".aws", ".gnupg", ".kube", ".azure", ".docker"}
 
 
+#: Values that this process was given as secrets.
+_hidden: set[str] = set()
+
+
+def hide(values: Iterable[str]) -> None:
+    """Have `scrub` remove these values from now on, whatever they look like."""
+    _hidden.update(value for value in values if value)
+
+
 def is_secret_name(name: str) -> bool:
     """Whether something of this name holds a secret: a parameter, a variable, a key of a mapping."""
     return _SECRET_NAME.fullmatch(name) is not None
@@ -122,6 +131,8 @@ def scrub(text: str) -> str:
 
     It removes rather too much: what is recorded is for people to read, not for programs to use.
     """
+    for value in _hidden:
+        text = text.replace(value, REMOVED)
     for pattern in KNOWN_VALUES.values():
         text = pattern.sub(REMOVED, text)
     text = _URL_LOGIN.sub(rf"\g<scheme>{REMOVED}@", text)

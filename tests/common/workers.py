@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from registry.conditions import Conditions
 from registry.protocol import Registry
 from registry.resources import Resources
 from registry.runs import ENDED, Run
@@ -59,6 +60,12 @@ def stubborn(outside: str) -> int:
     began(outside, "stubborn")
     while True:
         time.sleep(0.05)
+
+@env.task
+def hungry(megabytes: int, seconds: float = 600) -> int:
+    block = bytearray(os.urandom(1)) * (megabytes * 2**20)
+    time.sleep(seconds)
+    return len(block)
 
 @env.task
 def loud(megabytes: int) -> int:
@@ -133,7 +140,16 @@ class Tasks:
         self.file.write_text(TASKS)
         self._located: dict[str, Any] = {}
 
-    def queue(self, task: str, *, cpu: float = 1, publish: str | None = None, **changes: Any) -> Run:
+    def queue(
+        self,
+        task: str,
+        *,
+        cpu: float = 1,
+        memory: str = "0",
+        publish: str | None = None,
+        conditions: Conditions | None = None,
+        **changes: Any,
+    ) -> Run:
         """Ask for a run; ``changes`` are arguments, ``retries`` among them."""
         if task not in self._located:
             self._located[task] = locate(self._registry, f"{self.file}:{task}")
@@ -142,7 +158,11 @@ class Tasks:
         if "outside" in located.task.parameters:
             changes["outside"] = str(self.outside)
         request = prepare(self._registry, located, changes, publish=publish)
-        return self._registry.runs.queue(replace(request, retries=retries, resources=Resources(cpu=cpu)))
+        needs = Resources(cpu=cpu, memory=memory)
+        conditions = conditions or request.conditions
+        return self._registry.runs.queue(
+            replace(request, retries=retries, resources=needs, conditions=conditions)
+        )
 
     def executions(self, name: str = "") -> list[str]:
         """The names that executions have left, once for each."""

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.common.waiting import wait_until
-from trainers.execution import Ended, Ending, ProcessExecution, ProcessExecutor
+from trainers.execution import NO_LIMITS, Ended, Ending, Limits, ProcessExecution, ProcessExecutor
 from trainers.guard import boot_clock
 
 # A task that writes its own number and those of what it starts: a child, and a daemon with its own session.
@@ -59,7 +59,12 @@ class Carried:
 
 
 def run(
-    folder: Path, code: str, then: Callable[[Carried], Awaitable[None]] | None = None, *, lives: float = 60.0
+    folder: Path,
+    code: str,
+    then: Callable[[Carried], Awaitable[None]] | None = None,
+    *,
+    lives: float = 60.0,
+    limits: Limits = NO_LIMITS,
 ) -> tuple[Ended, bytes]:
     """Carry out Python code, do something meanwhile, and return how it ended and what it printed."""
 
@@ -71,6 +76,7 @@ def run(
             environment=dict(os.environ),
             deadline=boot_clock() + lives,
             sink=printed.append,
+            limits=limits,
         )
         try:
             if then is not None:
@@ -224,3 +230,71 @@ asyncio.run(main())
     process.kill()
     process.wait()
     wait_until_gone(pids)
+
+
+# Each of two processes takes half of it: none alone is over the limit.
+HUNGRY = """
+import os, time
+helper = os.fork()
+block = bytearray(os.urandom(1)) * (60 * 2**20)
+time.sleep(600)
+"""
+
+
+def test_a_tree_that_takes_more_memory_than_it_may_is_ended_with_the_numbers(tmp_path: Path) -> None:
+    ended, _ = run(tmp_path, HUNGRY, limits=Limits(memory=100 * 2**20))
+    assert (ended.ending, ended.status) == (Ending.OUT_OF_MEMORY, -signal.SIGKILL)
+    assert ended.numbers["limit"] == 100 * 2**20 < ended.numbers["used"]
+
+
+def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
+    code = """
+import os, time
+block = bytearray(os.urandom(1)) * (60 * 2**20)
+helpers = [os.fork() for _ in range(2)]
+if all(helpers):
+    time.sleep(1.5)
+    os._exit(0)
+time.sleep(600)
+"""
+    ended, _ = run(tmp_path, code, limits=Limits(memory=100 * 2**20))
+    assert ended == Ended(Ending.EXITED, 0)
+
+
+def test_files_that_are_mapped_cost_nothing(tmp_path: Path) -> None:
+    code = """
+import mmap, os
+with open("big", "w+b") as file:
+    file.truncate(200 * 2**20)
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        total = sum(mapped[i] for i in range(0, len(mapped), 4096))
+        import time; time.sleep(0.5)
+"""
+    ended, _ = run(tmp_path, code, limits=Limits(memory=100 * 2**20))
+    assert ended == Ended(Ending.EXITED, 0)
+
+
+def test_a_task_that_runs_longer_than_it_may_is_asked_and_then_killed(tmp_path: Path) -> None:
+    code = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+while True:
+    time.sleep(1)
+"""
+    ended, printed = run(tmp_path, code, limits=Limits(seconds=1.0, grace=0.5))
+    assert (ended.ending, ended.status, printed) == (Ending.TIMED_OUT, -signal.SIGKILL, b"asked\n")
+    assert ended.numbers["limit"] == 1.0 <= ended.numbers["used"]
+
+
+def test_a_task_that_ends_by_itself_when_its_time_is_over_was_still_too_long(tmp_path: Path) -> None:
+    ended, _ = run(tmp_path, "import time; time.sleep(600)", limits=Limits(seconds=0.5, grace=30))
+    assert (ended.ending, ended.status) == (Ending.TIMED_OUT, -signal.SIGTERM)
+
+
+def test_a_confirmation_does_not_prolong_the_grace(tmp_path: Path) -> None:
+    async def then(carried: Carried) -> None:
+        await carried.execution.confirm(boot_clock() + 600)
+
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    ended, _ = run(tmp_path, code, then, limits=Limits(seconds=0.5, grace=0.2))
+    assert ended.ending is Ending.TIMED_OUT

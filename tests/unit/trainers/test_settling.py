@@ -83,3 +83,26 @@ def test_what_must_stay_secret_is_not_in_an_error() -> None:
         _, error = describe(raised)
     assert token not in error.message + error.traceback
     assert error.type == "ValueError"
+
+
+@pytest.mark.parametrize(
+    ("ending", "cause", "type", "words"),
+    [
+        (
+            Ending.OUT_OF_MEMORY,
+            Cause.OUT_OF_MEMORY,
+            "OOMError",
+            "took 300 MiB of memory, and may take 200 MiB",
+        ),
+        (Ending.TIMED_OUT, Cause.TIMED_OUT, "TaskTimeoutError", "may run 209715200.0 s"),
+    ],
+)
+def test_what_took_more_than_it_may_says_how_much(
+    ending: Ending, cause: Cause, type: str, words: str
+) -> None:
+    numbers = {"limit": 200 * 2**20, "used": 300 * 2**20}
+    decided = settle(Ended(ending, -signal.SIGKILL, numbers), FAILED)
+    assert isinstance(decided, End) and decided.error is not None
+    assert (decided.cause, decided.error.type) == (cause, type)
+    assert words in decided.error.message
+    assert decided.error.details.items() >= numbers.items()
