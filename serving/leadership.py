@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from registry.errors import Unavailable
+from registry.processes import Process, is_known_dead
 from registry.protocol import Registry
 from registry.values import Lease, Origin
-from triggers.processes import Process
+from triggers.leadership import Move, Sighting, decide, sight
 
 __all__ = ["ACTOR", "Leadership"]
 
@@ -32,10 +32,10 @@ class Leadership:
     ) -> None:
         self._name = f"controller/{deployment}"
         self._registry = registry
-        self._holder = holder or json.dumps(Process.current().to_json())
+        self._holder = holder or Process.current().to_text()
         self._term = registry.settings.lease_seconds
         self._monotonic = monotonic
-        self._seen: tuple[Lease, float] | None = None  # another's lease, and since when it has not beaten
+        self._sighting: Sighting | None = None  # another's lease, and since when it has not beaten
         self.lease: Lease | None = None
 
     def try_lead(self) -> bool:
@@ -48,14 +48,12 @@ class Leadership:
         return self.lease is not None
 
     def _take_over_if_dead(self) -> None:
-        other = self._registry.leases.get(self._name)
         now = self._monotonic()
-        if other is None:
+        self._sighting = sight(self._sighting, self._registry.leases.get(self._name), now)
+        if self._sighting is None:
             return
-        if self._seen is None or self._seen[0] != other:
-            self._seen = (other, now)
-        # A lease ends when this process's own clock has seen no beat for its term: clocks are not compared.
-        if _is_known_dead(other.holder) or now - self._seen[1] >= self._term:
+        other = self._sighting.lease
+        if decide(self._sighting, now, self._term, holder_is_dead=is_known_dead(other.holder)) is Move.TAKE:
             self.lease = self._registry.leases.acquire(self._name, self._holder, seen=other)
 
     def acting(self) -> Registry:
@@ -77,7 +75,7 @@ class Leadership:
     def lose(self) -> None:
         """Stop claiming it; another has it."""
         self.lease = None
-        self._seen = None
+        self._sighting = None
 
     def resign(self) -> None:
         """Free it, so that another takes it at once. Blocks on the database."""
@@ -85,11 +83,3 @@ class Leadership:
             with suppress(Unavailable):
                 self._registry.leases.release(self.lease)
             self.lease = None
-
-
-def _is_known_dead(holder: str) -> bool:
-    try:
-        process = Process.from_json(json.loads(holder))
-    except (ValueError, TypeError, AttributeError):
-        return False
-    return process.is_local and not process.is_alive

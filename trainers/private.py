@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
+from registry.processes import is_known_dead
 from registry.protocol import Registry
 from registry.resources import Resources
 from registry.runs import Run, Worker
 from trainers.errors import NoWorker
 from trainers.machine import capacity, describe
-from trainers.processes import is_dead
 from trainers.worker import run_worker
 
 #: A worker that has not been heard of for so many terms of a lease is not counted on.
@@ -29,7 +29,7 @@ def able_workers(registry: Registry, run: Run) -> list[Worker]:
         for worker in registry.workers.all(pool=run.pool)
         if worker.seen_at >= since
         and not worker.capacity.lacking(run.resources)
-        and not is_dead(worker.process)
+        and not is_known_dead(worker.process)
     ]
 
 

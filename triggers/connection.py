@@ -78,7 +78,7 @@ def _not_running(home: Path) -> ServerNotRunning:
 
 def _is_alive(owner: Any) -> bool:
     """Whether the process that wrote the file still runs: its number alone may have been given away again."""
-    from triggers.processes import Process
+    from registry.processes import Process
 
     return isinstance(owner, dict) and Process.from_json(owner).is_alive
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from registry.errors import DatabaseUnavailable
+from registry.processes import Process, is_known_dead
 from registry.protocol import Leases
 from registry.values import Lease
 from triggers.calls import Threads
-from triggers.processes import Process
 from triggers.tasks import first_of, wait_for_event
 
 _LOOK_SECONDS = 0.25
@@ -59,15 +59,6 @@ def new_holder() -> str:
     return json.dumps({**Process.current().to_json(), "one": secrets.token_hex(4)})
 
 
-def is_dead(holder: str) -> bool:
-    """Whether a holder is known to have ended; of another machine nothing is known."""
-    try:
-        process = Process.from_json(json.loads(holder))
-    except (ValueError, TypeError, AttributeError):
-        return False
-    return process.is_local and not process.is_alive
-
-
 class Leadership:
     """One candidate for one lease."""
 
@@ -92,7 +83,7 @@ class Leadership:
         """Look once, and take the lease if its time has come."""
         now = self._clock()
         self._sighting = sight(self._sighting, self._leases.get(self._name), now)
-        dead = self._sighting is not None and is_dead(self._sighting.lease.holder)
+        dead = self._sighting is not None and is_known_dead(self._sighting.lease.holder)
         if decide(self._sighting, now, self._term, holder_is_dead=dead) is Move.WATCH:
             return None
         seen = self._sighting.lease if self._sighting else None

@@ -25,11 +25,11 @@ from typing import Any
 
 import psutil
 
+from registry.processes import Process
 from registry.services import Report
 from triggers import guarded
 from triggers.connection import Role, server_file
 from triggers.errors import ServerNotInstalled
-from triggers.processes import Process
 from triggers.tasks import first_of, wait_for_event
 
 _HOST = "127.0.0.1"

@@ -215,7 +215,7 @@ class TestLeadership:
     def test_a_dead_process_of_this_machine_is_known_at_once(self, world: World) -> None:
         import json
 
-        from triggers.processes import Process
+        from registry.processes import Process
 
         gone = replace(Process.current(), started=1.0)
         clock = [0.0]

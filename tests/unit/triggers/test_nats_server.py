@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from registry.processes import Process
 from triggers.connection import Role
 from triggers.nats_server import ServerPlan, plan_server, server_config
-from triggers.processes import Process
 
 OTHER_PORT = 4999
 
