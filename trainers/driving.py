@@ -22,6 +22,7 @@ from trainers.outcome import describe
 from trainers.parameters import to_plain
 from trainers.patience import insist
 from trainers.places import current_branch, follow_branches
+from trainers.placing import Placing
 from trainers.raising import failure
 from trainers.results import revive
 from trainers.stepping import enter
@@ -39,6 +40,7 @@ class Driver:
         self._run = run
         self._fetched = folder / "steps"
         self._requests = Requests(registry, run, folder / "code")
+        self._placing = Placing(registry, run.pool)
         self._known = {step.place: step for step in insist(lambda: registry.steps.of(run.id))}
         self._asked: set[str] = set()  # places of this execution
         self._waiting: dict[str, asyncio.Future[Run]] = {}
@@ -92,11 +94,15 @@ class Driver:
         """The step in the journal: there before, or queued now."""
         known = self._known.get(request.place)
         if known is None:
-            return await self._write(lambda: self._registry.steps.ask(request))
+            return await self._write(lambda: self._ask(request))
         if known.again:
             return await self._write(lambda: self._registry.steps.again(known.id, request))
         _check_same(known, request)
         return known
+
+    def _ask(self, request: RunRequest) -> Run:
+        self._placing.check(request)
+        return self._registry.steps.ask(request)
 
     async def _write(self, act: Callable[[], T]) -> T:
         assert self._loop is not None

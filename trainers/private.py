@@ -22,14 +22,18 @@ _TERMS_OF_SILENCE = 3
 
 def able_workers(registry: Registry, run: Run) -> list[Worker]:
     """Workers that seem to live and could take the run, now or when they have room."""
+    living = living_workers(registry, run.pool)
+    return [worker for worker in living if not worker.capacity.lacking(run.resources)]
+
+
+def living_workers(registry: Registry, pool: str) -> list[Worker]:
+    """Workers of a pool that seem to live."""
     silent = timedelta(seconds=_TERMS_OF_SILENCE * registry.settings.lease_seconds)
     since = datetime.now(UTC) - silent
     return [
         worker
-        for worker in registry.workers.all(pool=run.pool)
-        if worker.seen_at >= since
-        and not worker.capacity.lacking(run.resources)
-        and not is_known_dead(worker.process)
+        for worker in registry.workers.all(pool=pool)
+        if worker.seen_at >= since and not is_known_dead(worker.process)
     ]
 
 

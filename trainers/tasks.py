@@ -110,6 +110,15 @@ class Task(Generic[P, R]):
                 f"'{self.name}' cannot be called so: {error}.", remedy=f"It takes {takes}."
             ) from error
 
+    def with_defaults(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """What a call gives, by the names of parameters, with the defaults of those that it leaves out."""
+        defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(self.function).parameters.items()
+            if name not in PROVIDED and parameter.default is not inspect.Parameter.empty
+        }
+        return {**defaults, **self._named(*args, **kwargs)}
+
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """What a caller may give, by name."""
