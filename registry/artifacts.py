@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from registry.errors import InvalidInput
 from registry.values import Parent
 
 __all__ = ["Adapter", "Artifact", "Checkpoint", "Dataset", "Model", "Report", "StoredContent"]
@@ -54,6 +55,7 @@ class Artifact(os.PathLike[str]):
         self._path: Path | None = Path(path)
         self._lock = threading.Lock()
         self._fetch: Callable[[], Path] | None = None
+        self._publish: Callable[[str], str] | None = None
         self.content: StoredContent | None = None
         self.parents = tuple(parents)
         self.metadata = dict(metadata or {})
@@ -70,11 +72,31 @@ class Artifact(os.PathLike[str]):
         return cls(path, parents=parents, metadata=metadata)
 
     @classmethod
-    def stored(cls, content: StoredContent, fetch: Callable[[], Path]) -> Self:
-        """Something in the registry. ``fetch`` is called once, when the files are first asked for."""
+    def stored(
+        cls,
+        content: StoredContent,
+        fetch: Callable[[], Path],
+        publish: Callable[[str], str] | None = None,
+    ) -> Self:
+        """Something in the registry. ``fetch`` is called once, when the files are first asked for.
+
+        ``publish`` makes it a version of the artifact that it is given the name of, and gives its reference.
+        """
         made = cls(".")
-        made._path, made._fetch, made.content = None, fetch, content
+        made._path, made._fetch, made._publish, made.content = None, fetch, publish, content
         return made
+
+    def publish(self, name: str) -> str:
+        """Make what a step made a version of the artifact ``name``; its reference.
+
+        Raises:
+            InvalidInput: it is not stored yet, as a task's own result is until the task has returned it.
+        """
+        if self._publish is None:
+            raise InvalidInput(
+                f"{self!r} is not stored yet.", remedy="Return it; the caller, or --publish, names it then."
+            )
+        return self._publish(name)
 
     @property
     def ref(self) -> str | None:

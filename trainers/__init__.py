@@ -12,7 +12,15 @@ if TYPE_CHECKING:
     from trainers.checkpoints import Checkpoints as Checkpoints
     from trainers.checkpoints import HFCheckpointCallback as HFCheckpointCallback
     from trainers.checkpoints import resumable as resumable
+    from trainers.errors import ImagePullBackOffError as ImagePullBackOffError
+    from trainers.errors import NonRecoverableError as NonRecoverableError
+    from trainers.errors import OOMError as OOMError
     from trainers.errors import PipelineDiverged as PipelineDiverged
+    from trainers.errors import TaskCancelledError as TaskCancelledError
+    from trainers.errors import TaskInterruptedError as TaskInterruptedError
+    from trainers.errors import TaskTimeoutError as TaskTimeoutError
+    from trainers.forking import recover as recover
+    from trainers.forking import rerun as rerun
     from trainers.gathering import gather_map as gather_map
     from trainers.journalled import now as now
     from trainers.journalled import random as random
@@ -23,14 +31,22 @@ if TYPE_CHECKING:
 _HOMES = {
     "Checkpoints": "trainers.checkpoints",
     "HFCheckpointCallback": "trainers.checkpoints",
+    "ImagePullBackOffError": "trainers.errors",
+    "NonRecoverableError": "trainers.errors",
+    "OOMError": "trainers.errors",
     "PipelineDiverged": "trainers.errors",
     "Resources": "registry.resources",
     "Task": "trainers.tasks",
+    "TaskCancelledError": "trainers.errors",
     "TaskEnvironment": "trainers.tasks",
+    "TaskInterruptedError": "trainers.errors",
+    "TaskTimeoutError": "trainers.errors",
     "gather_map": "trainers.gathering",
     "now": "trainers.journalled",
     "random": "trainers.journalled",
     "recipe": "trainers.catalogue",
+    "recover": "trainers.forking",
+    "rerun": "trainers.forking",
     "resumable": "trainers.checkpoints",
     "run_worker": "trainers.worker",
 }
@@ -38,14 +54,22 @@ _HOMES = {
 __all__ = [
     "Checkpoints",
     "HFCheckpointCallback",
+    "ImagePullBackOffError",
+    "NonRecoverableError",
+    "OOMError",
     "PipelineDiverged",
     "Resources",
     "Task",
+    "TaskCancelledError",
     "TaskEnvironment",
+    "TaskInterruptedError",
+    "TaskTimeoutError",
     "gather_map",
     "now",
     "random",
     "recipe",
+    "recover",
+    "rerun",
     "resumable",
     "run_worker",
 ]

@@ -54,7 +54,10 @@ def artifact(content: StoredContent, registry: Registry, destination: Path) -> A
         insist(lambda: registry.catalog.materialise(content.digest, destination))
         return destination
 
-    return _CLASSES.get(content.kind, Artifact).stored(content, fetch)
+    def publish(name: str) -> str:
+        return insist(lambda: registry.catalog.name(name, content.value)).version.ref
+
+    return _CLASSES.get(content.kind, Artifact).stored(content, fetch, publish)
 
 
 def _base_of_subject(

@@ -327,13 +327,22 @@ def cancel_in(transaction: Transaction, session: Session, run_id: str) -> Run:
     state, *_ = transaction.one(_STATE, run=run_id)
     if state == RunState.RUNNING and transaction.first(_LEASE, name=lease) is not None:
         fence(transaction, lease, session.origin.actor)
-        return end_in(transaction, session, run_id, Cause.CANCELLED, told)
+        cancelled = end_in(transaction, session, run_id, Cause.CANCELLED, told)
+        _allow_again(transaction, session, cancelled)
+        return cancelled
     # Queued, or done by its driver itself: there is no attempt to be ended.
     transaction.execute(_CANCEL_STEP, run=run_id, now=session.now(), error=to_json(asdict(told)))
     end_steps(transaction, session, run_id)
     cancelled = run_rows.load(transaction, run_id)
+    _allow_again(transaction, session, cancelled)
     emit(session, transaction, EventType.RUN_CANCELLED, cancelled, Cause.CANCELLED)
     return cancelled
+
+
+def _allow_again(transaction: Transaction, session: Session, step: Run) -> None:
+    """What a pipeline cancelled itself it asks for again when it is executed anew, and cancels again."""
+    if step.parent is not None and session.origin.actor == f"run:{step.parent}":
+        transaction.execute(_MARK_AGAIN, run=step.id)
 
 
 def mark_again(transaction: Transaction, run_id: str) -> None:
