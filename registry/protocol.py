@@ -518,14 +518,10 @@ class Steps(Protocol):
     def awaiting(self, runs: Collection[str]) -> set[str]:
         """Those of the runs that have steps which live: they wait, and need no capacity meanwhile."""
 
-    def record(self, parent: str, place: str, task: str, result: Any) -> Any:
-        """Keep a value at a place, in one write; what is kept there, if something was."""
-
-    def begin(self, request: RunRequest) -> str:
-        """Write down a step that its driver does itself; its id."""
-
-    def end(self, parent: str, run: str, *, result: Any = None, error: RunError | None = None) -> None:
-        """The end of a step that its driver does itself."""
+    def record(
+        self, request: RunRequest, began: datetime, *, result: Any = None, error: RunError | None = None
+    ) -> Any:
+        """Write down a step that its driver has done itself; the result, or that which was there before."""
 
     def fork(self, request: RunRequest, kept: Sequence[str]) -> Run:
         """Queue a run that has the steps ``kept`` (run ids) of another already."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from trainers.places import current_branch, follow_branches
 from trainers.placing import Placing
 from trainers.raising import failure
 from trainers.results import revive
-from trainers.stepping import enter
+from trainers.stepping import enter, leave
 from trainers.tasks import Task
 from trainers.watching import Watch
 
@@ -81,7 +82,8 @@ class Driver:
         known = self._known.get(place)
         if known is not None:
             return known.result
-        return insist(lambda: self._registry.steps.record(self._run.id, place, name, value))
+        request = RunRequest(name, parent=self._run.id, place=place)
+        return insist(lambda: self._registry.steps.record(request, _now(), result=value))
 
     async def _step(self, task: Task[..., Any], given: Mapping[str, Any], place: str) -> Any:
         request = self._requests.make(task, given, place)
@@ -159,30 +161,31 @@ class Driver:
         if known is not None and known.state in ENDED and not known.again:
             _check_same(known, request)
             return self._give(task, known)
-        steps = self._registry.steps
-        run = insist(lambda: steps.begin(request))
+        record, began = self._registry.steps.record, _now()
         try:
             result = await _plainly(task, given)
             plain = to_plain(result, task.annotation)
         except Exception as error:
             _, described = describe(error)
-            insist(lambda: steps.end(self._run.id, run, error=described))
+            insist(lambda: record(request, began, error=described))
             raise
-        insist(lambda: steps.end(self._run.id, run, result=plain))
+        insist(lambda: record(request, began, result=plain))
         return result
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 async def _plainly(task: Task[..., Any], given: Mapping[str, Any]) -> Any:
     """The task's function, with calls of other tasks in it being just calls."""
 
-    async def call() -> Any:
-        enter(None)
+    left = enter(None)
+    try:
         returned = task.function(**given)
         return await returned if isinstance(returned, Awaitable) else returned
-
-    coroutine = call()
-    coroutine.__name__ = task.name
-    return await asyncio.create_task(coroutine)
+    finally:
+        leave(left)
 
 
 def _set_exception(arrival: asyncio.Future[Run], error: PodiumError) -> None:

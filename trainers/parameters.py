@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -39,6 +40,10 @@ class Parameter:
         kinds = {cls.kind for cls in self.artifacts}
         return frozenset() if "" in kinds else frozenset(kinds)
 
+    @cached_property
+    def adapter(self) -> TypeAdapter[Any]:
+        return adapter_of(self.annotation)
+
     def describe(self) -> str:
         """As in ``--rank int = 16``."""
         what = " or ".join(cls.__name__ for cls in self.artifacts) or _name(self.annotation)
@@ -51,7 +56,7 @@ class Parameter:
         Raises:
             InvalidInput: it is not what the annotation says.
         """
-        adapter = TypeAdapter(self.annotation)
+        adapter = self.adapter
         try:
             return adapter.validate_python(given)
         except ValidationError as error:
@@ -140,14 +145,32 @@ def options_to_mapping(words: list[str]) -> dict[str, str]:
     return given
 
 
+_PLAIN = (bool, int, str, type(None))  # what is JSON already
+
+
+def adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    """What turns JSON into a type and back; costly to make, so it is kept."""
+    try:
+        return _kept_adapter(annotation)
+    except TypeError:  # an annotation that cannot be hashed
+        return TypeAdapter(annotation)
+
+
+@lru_cache(256)
+def _kept_adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
 def to_plain(value: Any, annotation: Any) -> Any:
     """A value as plain JSON, as the journal keeps it.
 
     Raises:
         InvalidInput: it cannot be written as JSON.
     """
+    if type(value) in _PLAIN and annotation is type(value):
+        return value
     try:
-        return json.loads(TypeAdapter(annotation).dump_json(value))
+        return json.loads(adapter_of(annotation).dump_json(value))
     except (ValueError, TypeError) as error:
         raise InvalidInput(
             f"A value of type {type(value).__name__} cannot be recorded.",

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from registry.artifacts import Artifact, StoredContent
 from registry.protocol import Registry
 from registry.runs import RESULT, Run, RunOutput
 from trainers.binding import OUTPUT, artifact
+from trainers.parameters import adapter_of
 
 
 def revive(run: Run, annotation: Any, registry: Registry, folder: Path) -> Any:
@@ -23,7 +22,7 @@ def revive(run: Run, annotation: Any, registry: Registry, folder: Path) -> Any:
     if run.result is None and RESULT in outputs:
         return outputs[RESULT]
     if not outputs:
-        return TypeAdapter(annotation).validate_python(run.result)
+        return adapter_of(annotation).validate_python(run.result)
     filled = fill(run.result, outputs)
     return tuple(filled) if _is_tuple(annotation) else filled
 

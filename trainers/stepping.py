@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ def current_stepper() -> Stepper | None:
     return _stepper.get()
 
 
-def enter(stepper: Stepper | None) -> None:
-    """Have calls of tasks in this context become steps; with None, plain calls again."""
-    _stepper.set(stepper)
+def enter(stepper: Stepper | None) -> Token[Stepper | None]:
+    """Have calls of tasks in this context become steps; with None, plain calls again, until `leave`."""
+    return _stepper.set(stepper)
+
+
+def leave(entered: Token[Stepper | None]) -> None:
+    _stepper.reset(entered)

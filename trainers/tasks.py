@@ -98,12 +98,16 @@ class Task(Generic[P, R]):
         vars(changed).update(options)
         return changed
 
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        """The function's, as callers see it."""
+        signature = inspect.signature(self.function)
+        return signature.replace(parameters=[p for n, p in signature.parameters.items() if n not in PROVIDED])
+
     def _named(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """What a call gives, by the names of parameters."""
-        signature = inspect.signature(self.function)
-        kept = [p for p in signature.parameters.values() if p.name not in PROVIDED]
         try:
-            return dict(signature.replace(parameters=kept).bind(*args, **kwargs).arguments)
+            return dict(self._signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
             takes = ", ".join(p.describe().removeprefix("--") for p in self.parameters.values())
             raise InvalidInput(
@@ -155,7 +159,7 @@ class Task(Generic[P, R]):
             secrets=tuple(self.secrets),
         )
 
-    @property
+    @cached_property
     def annotation(self) -> Any:
         """What its function says it returns."""
         return get_type_hints(self.function).get("return", Any)

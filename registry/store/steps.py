@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Any
 
 from registry.database.engine import Transaction, UniqueViolation
@@ -56,23 +57,21 @@ _REPEAT = sql(f"""
 """)
 _FORGET_INPUTS = sql("DELETE FROM run_input WHERE run = :run")
 _FORGET_CHECKPOINTS = sql("DELETE FROM checkpoint WHERE run = :run")
-_BEGIN_INLINE = sql(f"""
-    UPDATE run SET state = 'running', pool = '{INLINE}', started_at = :now, ended_at = NULL, done = NULL,
-                   error = NULL, again = FALSE
-    WHERE id = :run AND state <> 'succeeded'
-""")
-_END_INLINE = sql(f"""
-    UPDATE run SET state = :state, result = :result, error = :error, ended_at = :now, done = {_SEQUENCE}
-    WHERE id = :run AND parent = :parent AND state = 'running' AND pool = '{INLINE}'
-""")
+# One write, when it is done. A word at its beginning would help nobody: its driver does it again anyway.
 _RECORD = sql(f"""
-    INSERT INTO run (id, task, state, arguments, resources, pool, retries, attempts, parent, root, depth,
-                     turn, place, signature, again, counted_from, asked, done, actor, captured, result,
-                     queued_at, started_at, ended_at)
-    SELECT :id, :task, 'succeeded', '{{}}', '{{}}', '{INLINE}', 0, 0, id, root, depth + 1, turn, :place, '',
-           FALSE, 0, {_SEQUENCE}, {_SEQUENCE}, :actor, '{{}}', :result, :now, :now, :now
+    INSERT INTO run (id, task, state, arguments, code, resources, pool, retries, attempts, app, parent, root,
+                     depth, turn, place, signature, again, counted_from, asked, done, actor, causation,
+                     correlation, captured, result, error, queued_at, started_at, ended_at)
+    SELECT :id, :task, :state, :arguments, code, '{{}}', '{INLINE}', 0, 0, app, id, root, depth + 1, turn,
+           :place, :signature, FALSE, 0, {_SEQUENCE}, {_SEQUENCE}, :actor, causation, correlation, '{{}}',
+           :result, :error, :began, :began, :now
     FROM run WHERE id = :parent
-    ON CONFLICT (parent, place) DO NOTHING
+    ON CONFLICT (parent, place) DO UPDATE SET
+        task = excluded.task, state = excluded.state, arguments = excluded.arguments,
+        signature = excluded.signature, again = FALSE, done = excluded.done, result = excluded.result,
+        error = excluded.error, started_at = excluded.started_at, ended_at = excluded.ended_at
+    WHERE run.state <> 'succeeded'
+    RETURNING id
 """)
 _RESULT = sql("SELECT result FROM run WHERE parent = :parent AND place = :place")
 _COPY_STEP = sql("""
@@ -209,42 +208,33 @@ class StoredSteps:
         with self._session.reading() as reader:
             return {run for run in runs if reader.first(_LIVING_STEP, run=run) is not None}
 
-    # Steps that a driver does itself
-
-    def record(self, parent: str, place: str, task: str, result: Any) -> Any:
+    def record(
+        self, request: RunRequest, began: datetime, *, result: Any = None, error: RunError | None = None
+    ) -> Any:
+        inputs = run_queue.resolve(self._session, self._files, replace(request, code=None)).inputs
         with self._session.writing() as transaction:
-            transaction.execute(
+            recorded = transaction.first(
                 _RECORD,
                 id=uuid.uuid4().hex[:12],
-                parent=parent,
-                place=place,
-                task=task,
-                result=to_json(result),
-                actor=self._session.origin.actor,
-                now=self._session.now(),
-            )
-            return run_rows.plain(transaction.one(_RESULT, parent=parent, place=place)[0])
-
-    def begin(self, request: RunRequest) -> str:
-        assert request.parent is not None and request.place is not None
-        wanted = run_queue.resolve(self._session, self._files, request)
-        with self._session.writing() as transaction:
-            there = transaction.first(_AT_PLACE, parent=request.parent, place=request.place)
-            run_id = there[0] if there else run_queue.insert(transaction, self._session, wanted)
-            transaction.execute(_BEGIN_INLINE, run=run_id, now=self._session.now())
-            return str(run_id)
-
-    def end(self, parent: str, run: str, *, result: Any = None, error: RunError | None = None) -> None:
-        with self._session.writing() as transaction:
-            transaction.execute(
-                _END_INLINE,
-                run=run,
-                parent=parent,
+                parent=request.parent,
+                place=request.place,
+                task=request.task,
                 state=(RunState.FAILED if error else RunState.SUCCEEDED).value,
+                arguments=to_json(dict(request.arguments)),
+                signature=request.signature,
                 result=None if result is None else to_json(result),
                 error=to_json(asdict(error)) if error else None,
+                actor=self._session.origin.actor,
+                began=began,
                 now=self._session.now(),
             )
+            if recorded is None:  # it was there
+                kept = transaction.one(_RESULT, parent=request.parent, place=request.place)
+                return run_rows.plain(kept[0])
+            if inputs:
+                transaction.execute(_FORGET_INPUTS, run=recorded[0])
+                run_queue.put_inputs(transaction, recorded[0], inputs)
+            return result
 
     # Forks
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from registry.runs import (
 )
 from registry.steps import find, handled, kept, names
 from tests.common import content
+from tests.common.registries import Maker
 
 ROOM = Resources(cpu=8, memory="8Gi")
 
@@ -84,7 +86,7 @@ def test_a_stale_driver_asks_for_nothing(registry: Registry) -> None:
     with pytest.raises(StaleAuthority):
         driver.ask("/train#1")
     with pytest.raises(StaleAuthority):
-        driver.registry.steps.record(driver.run.id, "/now#1", "now", 1)
+        driver.registry.steps.record(driver.request("/now#1"), datetime.now(UTC), result=1)
 
 
 def test_tasks_that_call_themselves_come_to_an_end(registry: Registry) -> None:
@@ -285,14 +287,19 @@ def test_steps_have_names_and_an_unknown_one_lists_them(registry: Registry) -> N
         find(steps, "train")
 
 
-def test_what_a_driver_does_itself_is_recorded_once(registry: Registry) -> None:
-    driver = Driver(registry)
-    steps = driver.registry.steps
-    assert steps.record(driver.run.id, "/now#1", "now", "monday") == "monday"
-    assert steps.record(driver.run.id, "/now#1", "now", "tuesday") == "monday"
-    run = steps.begin(driver.request("/small#1", arguments={"x": 1}))
+def test_what_a_driver_does_itself_is_recorded_once(registry: Registry, make: Maker) -> None:
+    driver, began = Driver(registry), datetime.now(UTC)
+    data = make.dataset("tickets")
+    record = driver.registry.steps.record
+    day = driver.request("/now#1")
+    assert record(day, began, result="monday") == "monday"
+    assert record(day, began, result="tuesday") == "monday"
+    small = driver.request("/small#1", arguments={"x": 1}, inputs={"data": "tickets:v1"})
+    record(small, began, error=RunError("ValueError", "no"))
+    assert driver.steps()["/small#1"].state is RunState.FAILED
+    assert record(small, began, result=2) == 2
+    done = driver.steps()["/small#1"]
+    assert (done.state, done.result, done.inline, done.error) == (RunState.SUCCEEDED, 2, True, None)
+    assert (done.arguments, done.inputs[0].value) == ({"x": 1}, data.value)
     assert registry.steps.awaiting([driver.run.id]) == set()
-    steps.end(driver.run.id, run, result=2)
-    done = registry.runs.get(run)
-    assert (done.state, done.result, done.inline) == (RunState.SUCCEEDED, 2, True)
     assert take(registry) == []
