@@ -34,8 +34,7 @@ class Attempts:
         return made
 
     def next(self, cause: Cause = Cause.PREEMPTED, **options: int) -> Checkpoints:
-        """What the next attempt is given, after this one has ended by ``cause``."""
-        self._made[-1].close()
+        """What the next attempt is given, after this one has ended by ``cause``. This one may not know it."""
         self.acting.runs.end(self.run, cause)
         (claim,) = self._registry.runs.claim("worker-2", free=ROOM, total=ROOM, only=self.run)
         self.acting = self._registry.acting(claim.origin)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -38,6 +37,8 @@ def count(outside: str, checkpoints: Checkpoints, steps: int = 14, every: int = 
             gates = Path(outside) / f"{step}", Path(outside) / "all"
             while not (preemption.asked or any(gate.exists() for gate in gates)):
                 time.sleep(0.01)
+            if (Path(outside) / f"fail-{step}").exists():
+                raise ValueError("as it was told to")
             total += step
             if preemption.asked or (step + 1) % every == 0:
                 checkpoints.save(step + 1, str(total).encode())
@@ -134,14 +135,11 @@ def _ended(registry: Registry, run: str) -> bool:
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_a_run_that_failed_goes_on_after_its_recover(registry: Registry, tasks: Tasks, start: Start) -> None:
     run = tasks.queue("count", retries=0)
-    for step in range(6):
-        tasks.open(str(step))
-    worker = start()
-    wait_until(lambda: "6" in tasks.executions(), 60, worker.said)
-    task = next(each for each in worker.descendants() if "trainers.child" in each.cmdline())
-    task.send_signal(signal.SIGKILL)
-    assert tasks.wait_for_end(run).state is RunState.FAILED
     tasks.open("all")
+    tasks.open("fail-6")
+    start()
+    assert tasks.wait_for_end(run).state is RunState.FAILED
+    (tasks.outside / "fail-6").unlink()
     registry.runs.recover(run.id)
     ended = tasks.wait_for_end(run)
     assert (ended.state, ended.result) == (RunState.SUCCEEDED, sum(range(14)))

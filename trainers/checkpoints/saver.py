@@ -41,8 +41,8 @@ class Saver:
     def put(self, save: Save) -> None:
         """Have ``save`` carried out soon. Raises what an earlier one failed with."""
         with self._changed:
-            dropped, self._waiting = self._waiting, save
-            if self._thread is None:
+            dropped, self._waiting = (save, None) if self._closed else (self._waiting, save)
+            if self._thread is None and not self._closed:
                 # A daemon: nothing is lost when the process ends before it, but what was being saved.
                 self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
                 self._thread.start()

@@ -236,6 +236,9 @@ def test_after_it_is_closed_nothing_is_saved(saver: Saver) -> None:
     first.go.set()
     assert saver.flush(timeout=20)
     assert second.discarded.is_set() and not second.began.is_set()
+    late = Gate(3)
+    saver.put(late.save)
+    assert late.discarded.is_set() and saver.flush(timeout=20)
 
 
 def test_damage_in_the_background_is_no_reason_to_stop_a_training(saver: Saver, said: list[str]) -> None:
