@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from trainers.devices import Devices
 from trainers.errors import ImagePullBackOffError
 from trainers.execution import Ended, Execution, Executor, Limits
 from trainers.logs import BoundedLog
-from trainers.outcome import describe, masked, read_outcome
+from trainers.outcome import describe, masked, read_loaded, read_outcome
 from trainers.patience import patiently
 from trainers.secrets import Mask, find_secrets
 from trainers.settling import End, Finish, settle
@@ -46,6 +46,7 @@ class Circumstances:
     stopped_for: Cause  # why an attempt ends when the worker is stopped
     environment: Callable[[], Mapping[str, Any]]  # versions and hardware that it runs with
     devices: Devices
+    loaded: Callable[[Collection[str]], Awaitable[None]]  # told which heavy packages a run has loaded
     give_up: Callable[[], bool]  # whether to wait no longer for a database that does not answer
 
 
@@ -114,6 +115,7 @@ class Carried:
     async def _execute(self, folder: Path) -> Finish | End:
         try:
             ended = await self._run_processes(folder)
+            await self._around.loaded(read_loaded(folder))
             self._log.add(self._mask.close())
             said = masked(read_outcome(folder), self._mask)
             return settle(ended, said, stopped_for=self._around.stopped_for)

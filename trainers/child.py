@@ -24,7 +24,7 @@ from trainers.checkpoints.preemption import Interrupted
 from trainers.checkpoints.series import Checkpoints
 from trainers.driving import Driver
 from trainers.locating import load_task
-from trainers.outcome import describe, write_failure, write_outcome
+from trainers.outcome import describe, write_failure, write_loaded, write_outcome
 from trainers.patience import insist
 from trainers.secrets import secret_names
 from trainers.tasks import Task
@@ -46,6 +46,8 @@ def main() -> int:
         print(described.traceback, file=sys.stderr, flush=True)
         write_failure(Path(folder), cause, described)
         return 1
+    finally:
+        write_loaded(Path(folder))
     write_outcome(Path(folder), outcome)
     return 0
 

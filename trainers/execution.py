@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ import psutil
 from trainers import guard
 
 _PIECE = 256 * 1024
-_MARK = "PODIUM_EXECUTION"  # in the environment of all processes of an execution: which one it is
+MARK = "PODIUM_EXECUTION"  # in the environment of all processes of an execution: which one it is
 
 
 class Ending(StrEnum):
@@ -103,30 +103,40 @@ class ProcessExecutor:
             *(sys.executable, "-I", "-S", guard.__file__, str(deadline), json.dumps(asdict(limits))),
             *command,
             cwd=folder,
-            env={**environment, _MARK: mark},
+            env={**environment, MARK: mark},
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,  # a signal from the terminal is for the worker, which then ends its runs
         )
-        return ProcessExecution(process, sink, mark)
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+
+        async def reap(orderly: bool) -> None:
+            await process.wait()
+
+        return ProcessExecution(process.pid, process.stdin, process.stdout, process.stderr, sink, mark, reap)
 
 
 class ProcessExecution:
-    def __init__(self, process: asyncio.subprocess.Process, sink: Callable[[bytes], None], mark: str) -> None:
-        self._process = process
+    """An execution behind a guard of this machine, whoever has started that."""
+
+    def __init__(
+        self,
+        pid: int,
+        ear: asyncio.StreamWriter,
+        said: asyncio.StreamReader,
+        printed: asyncio.StreamReader,
+        sink: Callable[[bytes], None],
+        mark: str,
+        reap: Callable[[bool], Awaitable[None]],
+    ) -> None:
+        """``reap`` collects the guard when it has ended; it is told whether the guard had done its work."""
+        self.pid = pid  # the guard's process id, which is the id of the session
+        self._ear = ear
+        self._said = said
         self._mark = mark
-        self._reading = asyncio.ensure_future(self._read(sink))
-
-    @property
-    def pid(self) -> int:
-        """The guard's process id, which is the id of the session."""
-        return self._process.pid
-
-    async def _read(self, sink: Callable[[bytes], None]) -> None:
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(_PIECE):
-            sink(data)
+        self._reap = reap
+        self._reading = asyncio.ensure_future(_read(printed, sink))
 
     async def confirm(self, deadline: float) -> None:
         await self._tell(f"confirm {deadline}")
@@ -135,31 +145,35 @@ class ProcessExecution:
         await self._tell(f"stop {grace}")
 
     async def _tell(self, line: str) -> None:
-        assert self._process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it has ended; `wait` says how
-            self._process.stdin.write(f"{line}\n".encode())
-            await self._process.stdin.drain()
+            self._ear.write(f"{line}\n".encode())
+            await self._ear.drain()
 
     def kill(self) -> None:
         """Close the guard's ear, at which it kills the tree; wake it in case it is stopped."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGCONT)
+        self._ear.close()
+        if not self._said.at_eof():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
         _kill_left(self.pid, self._mark)
 
     async def wait(self) -> Ended:
-        assert self._process.stdout is not None
-        said = await self._process.stdout.read()  # ends with the guard
+        said = await self._said.read()  # ends with the guard
         # The guard itself may have been killed; the task died with it, but not what the task had started.
         # That may hold the pipe of its output open, and asyncio waits for a process until its pipes are shut.
         await asyncio.to_thread(_kill_left, self.pid, self._mark)
-        await self._process.wait()
+        await self._reap(bool(said))
         await self._reading
+        self._ear.close()
         if not said:
             return Ended(Ending.EXITED, -signal.SIGKILL)
         last = json.loads(said)
         return Ended(Ending(last["reason"]), last["status"], last["numbers"])
+
+
+async def _read(printed: asyncio.StreamReader, sink: Callable[[bytes], None]) -> None:
+    while data := await printed.read(_PIECE):
+        sink(data)
 
 
 def _kill_left(session: int, mark: str) -> None:
@@ -176,6 +190,6 @@ def _belongs(process: psutil.Process, session: int, mark: str) -> bool:
     try:
         if process.pid == session or process.status() == psutil.STATUS_ZOMBIE:
             return False
-        return os.getsid(process.pid) == session or process.environ().get(_MARK) == mark
+        return os.getsid(process.pid) == session or process.environ().get(MARK) == mark
     except (psutil.Error, OSError):
         return False

@@ -32,6 +32,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -54,12 +55,23 @@ _LOOK_SECONDS = 0.1
 _NEVER = float("inf")
 
 
+class Process(Protocol):
+    """What a guard needs of the task's own process: as much as a `subprocess.Popen` has."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self) -> int: ...
+    def kill(self) -> None: ...
+    def terminate(self) -> None: ...
+
+
 class Guard:
     """One task's process, what it was told, and when it must end."""
 
     def __init__(
         self,
-        command: list[str],
+        begin: Callable[[], Process],
         deadline: float,
         *,
         seconds: float | None = None,
@@ -79,13 +91,7 @@ class Guard:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the tree become our children, not init's
-        self.task = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(),
-            process_group=0,
-            preexec_fn=_die_with_guard(),
-        )
+        self.task = begin()
 
     def watch(self) -> None:
         """Return when the task's own process has ended, or the tree must be killed."""
@@ -166,12 +172,12 @@ class Guard:
                 os.killpg(self.task.pid, signal.SIGKILL)
         status = self.task.wait()
         # Each round kills our children and so makes theirs our own, until nobody is left.
-        while children := _children():
-            for child in children:
+        while left := children():
+            for child in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, signal.SIGKILL)
             # For these alone: those who become ours by their deaths have not been killed yet.
-            for child in children:
+            for child in left:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child, 0)
         return status
@@ -203,7 +209,7 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _children() -> list[int]:
+def children() -> list[int]:
     own = os.getpid()
     return [pid for pid, parent in _parents().items() if parent == own]
 
@@ -245,14 +251,29 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def main() -> None:
-    deadline, limits, *command = sys.argv[1:]
-    guard = Guard(command, float(deadline), **json.loads(limits))
+def start(command: list[str]) -> subprocess.Popen[bytes]:
+    """Begin the task's own process, which dies with its guard; what it prints goes where complaints go."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        process_group=0,
+        preexec_fn=_die_with_guard(),
+    )
+
+
+def attend(guard: Guard) -> None:
+    """Guard it to its end, and say how that was."""
     signal.signal(signal.SIGTERM, lambda *_: guard.task.terminate())
     guard.watch()
     status = guard.kill_tree()
     said = {"reason": guard.reason, "status": status, "numbers": guard.numbers}
     print(json.dumps(said), flush=True)
+
+
+def main() -> None:
+    deadline, limits, *command = sys.argv[1:]
+    attend(Guard(lambda: start(command), float(deadline), **json.loads(limits)))
 
 
 if __name__ == "__main__":

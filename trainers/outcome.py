@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import traceback
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,10 +15,12 @@ from registry.errors import PodiumError
 from registry.runs import Cause, NewOutput, RunError
 from registry.values import Parent, Role
 from trainers.binding import Outcome
+from trainers.forkserver import HEAVY
 from trainers.recognising import recognise
 from trainers.secrets import Mask
 
 _FILE = "outcome.json"
+_LOADED = "loaded"
 _OURS = {str(Path(__file__).with_name(name)) for name in ("child.py", "tasks.py")}
 
 
@@ -68,6 +71,19 @@ def read_outcome(folder: Path) -> Outcome | tuple[Cause, RunError] | None:
         for o in said["outputs"]
     )
     return Outcome(outputs, said["result"])
+
+
+def write_loaded(folder: Path) -> None:
+    """Say which heavy packages the task has loaded."""
+    (folder / _LOADED).write_text(" ".join(sorted(HEAVY.keys() & sys.modules.keys())))
+
+
+def read_loaded(folder: Path) -> list[str]:
+    """The heavy packages that the task had loaded at its end; none when it did not come so far."""
+    try:
+        return (folder / _LOADED).read_text().split()
+    except FileNotFoundError:
+        return []
 
 
 def masked(

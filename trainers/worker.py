@@ -11,7 +11,7 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,7 +29,8 @@ from registry.runs import Cause, Claim, Worker
 from registry.values import Lease
 from trainers.carrying import Carried, Circumstances
 from trainers.devices import Devices
-from trainers.execution import Executor, ProcessExecutor
+from trainers.execution import Executor
+from trainers.forked import ForkingExecutor
 from trainers.guard import boot_clock
 from trainers.machine import describe, gpus
 from trainers.patience import patiently
@@ -62,7 +63,7 @@ async def run_worker(
     ``only`` is the id of a run that this worker is private to, with its steps. With ``lenient`` it also takes
     what asks for more than its capacity. Tasks have ``grace`` seconds to end by themselves.
     """
-    worker = _Worker(registry, capacity, report, pool, only, lenient, grace, executor or ProcessExecutor())
+    worker = _Worker(registry, capacity, report, pool, only, lenient, grace, executor)
     await worker.run(stop)
 
 
@@ -76,7 +77,7 @@ class _Worker:
         only: str | None,
         lenient: bool,
         grace: float,
-        executor: Executor,
+        executor: Executor | None,
     ) -> None:
         self.id = f"{socket.gethostname()[:40]}-{secrets.token_hex(4)}"
         self._registry = registry.acting(replace(registry.origin, actor=f"worker:{self.id}"))
@@ -92,15 +93,18 @@ class _Worker:
         self._wake = asyncio.Event()
         self._stopped_at: float | None = None
         self._grace = grace
+        self._forking = ForkingExecutor()  # used, and begun, only where no other executor is given
+        self._executor = executor or self._forking
         self._circumstances = Circumstances(
             registry=self._registry,
-            executor=executor,
+            executor=self._executor,
             folder=self._folder,
             grace=grace,
             report=report,
             stopped_for=Cause.PREEMPTED if only is None else Cause.STOPPED,
             environment=cache(describe_environment),
             devices=Devices(gpus(capacity)),
+            loaded=self._loaded,
             give_up=self._waited_enough,
         )
         # Beats have a thread of their own: nothing that takes long elsewhere may hold them up.
@@ -125,10 +129,14 @@ class _Worker:
             for task in (stopped, *loops):
                 task.cancel()
             ends = await asyncio.gather(*loops, return_exceptions=True)
+            await self._forking.close()
             await asyncio.to_thread(self._leave)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
+
+    async def _loaded(self, packages: Collection[str]) -> None:
+        await self._forking.warm(packages)
 
     def _begin(self) -> None:
         process = Process.current().to_text()

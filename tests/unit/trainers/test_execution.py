@@ -14,6 +14,7 @@ import pytest
 
 from tests.common.waiting import wait_until
 from trainers.execution import NO_LIMITS, Ended, Ending, Limits, ProcessExecution, ProcessExecutor
+from trainers.forked import ForkingExecutor
 from trainers.guard import boot_clock
 
 # A task that writes its own number and those of what it starts: a child, and a daemon with its own session.
@@ -58,6 +59,36 @@ class Carried:
         return path.read_text() if path.exists() else ""
 
 
+async def _cold() -> ProcessExecutor:
+    return ProcessExecutor()
+
+
+async def _forking() -> ForkingExecutor:
+    executor = await warmed()
+    _left.append(executor)
+    return executor
+
+
+EXECUTORS = {"processes": _cold, "forks": _forking}
+_kind = ["processes"]
+_left: list[ForkingExecutor] = []
+
+
+async def warmed(*packages: str) -> ForkingExecutor:
+    """An executor that forks the next run."""
+    executor = ForkingExecutor()
+    await executor.begin(dict(os.environ), packages)
+    assert await executor.ready()
+    return executor
+
+
+@pytest.fixture(params=list(EXECUTORS), autouse=True)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each test is one of what all executors do."""
+    _kind[0] = request.param
+    return str(request.param)
+
+
 def run(
     folder: Path,
     code: str,
@@ -70,7 +101,8 @@ def run(
 
     async def carry() -> tuple[Ended, bytes]:
         printed: list[bytes] = []
-        execution = await ProcessExecutor().start(
+        executor = await EXECUTORS[_kind[0]]()
+        execution = await executor.start(
             [sys.executable, "-c", code],
             folder=folder,
             environment=dict(os.environ),
@@ -86,6 +118,9 @@ def run(
             execution.kill()
             await execution.wait()
             raise
+        finally:
+            while _left:
+                await _left.pop().close()
         return ended, b"".join(printed)
 
     return asyncio.run(carry())
@@ -210,14 +245,19 @@ def test_the_task_dies_with_its_guard(tmp_path: Path) -> None:
     assert gone(pids)
 
 
-def test_the_tree_dies_when_the_worker_is_killed(tmp_path: Path) -> None:
+def test_the_tree_dies_when_the_worker_is_killed(tmp_path: Path, kind: str) -> None:
     worker = f"""
 import asyncio, os, sys
 from pathlib import Path
 from trainers.execution import ProcessExecutor
+from trainers.forked import ForkingExecutor
 from trainers.guard import boot_clock
 async def main():
-    execution = await ProcessExecutor().start(
+    executor = ProcessExecutor()
+    if {kind!r} == "forks":
+        executor = ForkingExecutor()
+        await executor.begin(dict(os.environ))
+    execution = await executor.start(
         [sys.executable, "-c", {TREE!r}], folder=Path({str(tmp_path)!r}), environment=dict(os.environ),
         deadline=boot_clock() + 600, sink=lambda data: None)
     await execution.wait()
@@ -298,3 +338,66 @@ def test_a_confirmation_does_not_prolong_the_grace(tmp_path: Path) -> None:
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
     ended, _ = run(tmp_path, code, then, limits=Limits(seconds=0.5, grace=0.2))
     assert ended.ending is Ending.TIMED_OUT
+
+
+def test_the_next_run_is_forked_from_what_was_loaded(tmp_path: Path, kind: str) -> None:
+    _, printed = run(
+        tmp_path, "import sys, random; print('trainers.forkserver' in sys.modules, random.random())"
+    )
+    _, again = run(
+        tmp_path, "import sys, random; print('trainers.forkserver' in sys.modules, random.random())"
+    )
+    assert printed.startswith(str(kind == "forks").encode())
+    assert printed != again  # no two forks begin with the same chance
+
+
+def test_a_forked_program_sees_its_own_arguments_folder_and_environment(tmp_path: Path, kind: str) -> None:
+    code = "import os, sys; print(sys.argv, os.getcwd(), os.environ['HOME'], __name__, sys.stdin.read())"
+    _, printed = run(tmp_path, code)
+    assert printed.decode() == f"['-c'] {tmp_path} {os.environ['HOME']} __main__ \n"
+
+
+@pytest.mark.parametrize(
+    ("name", "forked"), [("OMP_NUM_THREADS", False), ("MY_OWN", True), ("HF_TOKEN", True)]
+)
+def test_a_run_whose_environment_is_read_at_import_gets_a_process_of_its_own(
+    tmp_path: Path, kind: str, name: str, forked: bool
+) -> None:
+    if kind != "forks":
+        pytest.skip("a process of its own is all that there is")
+    code = f"import os, sys; print('trainers.forkserver' in sys.modules, os.environ[{name!r}])"
+
+    async def carry() -> bytes:
+        printed: list[bytes] = []
+        executor = await warmed()
+        execution = await executor.start(
+            [sys.executable, "-P", "-c", code],
+            folder=tmp_path,
+            environment={**os.environ, name: "7"},
+            deadline=boot_clock() + 60,
+            sink=printed.append,
+        )
+        await execution.wait()
+        await executor.close()
+        return b"".join(printed)
+
+    assert asyncio.run(carry()).decode() == f"{forked} 7\n"
+
+
+def test_a_killed_server_is_not_missed(tmp_path: Path, kind: str) -> None:
+    if kind != "forks":
+        pytest.skip("there is no server")
+
+    async def carry() -> list[Ended]:
+        executor = await warmed()
+        (server,) = psutil.Process().children()
+        common = {"folder": tmp_path, "environment": dict(os.environ), "deadline": boot_clock() + 60}
+        command = [sys.executable, "-c", "import time; time.sleep(1)"]
+        first = await executor.start(command, sink=lambda _: None, **common)
+        server.kill()
+        second = await executor.start(command, sink=lambda _: None, **common)
+        ended = [await first.wait(), await second.wait()]
+        await executor.close()
+        return ended
+
+    assert asyncio.run(carry()) == [Ended(Ending.EXITED, 0)] * 2
