@@ -236,7 +236,7 @@ def tell(watch: Stopwatch, registry: Registry) -> None:
         podium("promote", f"{ROUTER}:v1", "production", "--reason", "first router", "--wait", "live")
     with watch.lap("Ask the served name"):
         url = endpoint(registry)
-        show_answers(url, tickets[:3])
+        show_answers(url, tickets[::24])
     with watch.lap("Train a second adapter with other settings"):
         train(2, SECOND)
     with watch.lap("Judge it too"):
@@ -253,7 +253,7 @@ def tell(watch: Stopwatch, registry: Registry) -> None:
         podium("promote", f"{ROUTER}:v3", "production", expect=1)
     with watch.lap("Roll back: the version that was live before, by its name"):
         podium("rollback", ROUTER, "production", "--reason", "show how", "--wait", "live")
-        show_answers(url, tickets[:1])
+        show_answers(url, tickets[24:25])
     with watch.lap("What is recorded of all this"):
         podium("history", ROUTER, "production")
         podium("lineage", f"{ROUTER}:v1")
