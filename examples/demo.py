@@ -247,6 +247,7 @@ def tell(watch: Stopwatch, registry: Registry) -> None:
             podium("promote", f"{ROUTER}:v2", "production", "--expect", "v1", "--wait", "live")
             wait_for("answers of v2", lambda: client.has_heard(f"{ROUTER}:v2"))
         client.show()
+        show_answers(url, tickets[::24])
     with watch.lap("Train a third that is worse, and try to promote it"):
         train(3, WORSE)
         show_scores(registry, 3)
