@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from registry.protocol import Registry
 from registry.runs import Run
 from tests.common.waiting import wait_until
@@ -25,12 +27,15 @@ WORDS = 3
 
 def began(outside, name):
     with open(Path(outside) / "executions", "a") as lines:
-        lines.write(f"{name}\\n")
+        lines.write(f"{name} {os.getpid()}\\n")
     wait = Path(outside) / f"wait-{name}"
     while wait.exists():
         time.sleep(0.01)
     if (Path(outside) / f"fail-{name}").exists():
         raise ValueError(f"{name} was told to fail")
+
+def drives(outside):
+    (Path(outside) / "driver").write_text(str(os.getpid()))
 
 def words(text):
     return f"{text} " * WORDS
@@ -63,6 +68,7 @@ def evaluate(model: Dataset, outside: str, name: str = "evaluate") -> float:
 
 @cpu.task
 async def post_train(outside: str, text: str = "dog", lr: float = 1.0) -> dict:
+    drives(outside)
     data = await prepare(text, outside)
     model, _ = await train(data, outside, lr=lr)
     score = await evaluate(model, outside)
@@ -83,6 +89,7 @@ async def deep(outside: str, depth: int) -> int:
 @cpu.task
 async def equal(outside: str, count: int) -> list[str]:
     """Branches that ask for the very same, and each get their own."""
+    drives(outside)
     return await gather_map(lambda _: unlike(outside), range(count), concurrency=3)
 
 @cpu.task
@@ -92,6 +99,7 @@ def unlike(outside: str) -> str:
 
 @cpu.task
 async def drawn(outside: str) -> list:
+    drives(outside)
     first = [str(now()), random(), random()]
     await evaluate_nothing(outside)
     return [*first, random()]
@@ -103,6 +111,7 @@ def small(x: int, outside: str) -> int:
 
 @cpu.task
 async def inlined(outside: str) -> int:
+    drives(outside)
     total = 0
     for x in range(5):
         total += await small(x, outside)
@@ -141,8 +150,18 @@ class Pipelines:
 
     def executions(self) -> list[str]:
         """What steps have left, once for each execution."""
+        return [name for name, _ in self._lines()]
+
+    def _lines(self) -> list[tuple[str, int]]:
         path = self.outside / "executions"
-        return path.read_text().split() if path.exists() else []
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(name, int(pid)) for name, pid in map(str.split, lines)]
+
+    def process_of(self, name: str) -> psutil.Process:
+        """The process of the last execution of a step, or of the ``driver``."""
+        if name == "driver":
+            return psutil.Process(int((self.outside / "driver").read_text()))
+        return psutil.Process([pid for each, pid in self._lines() if each == name][-1])
 
     def tell(self, what: str, name: str) -> None:
         """Have the step of that name ``wait`` or ``fail``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,16 +39,6 @@ def start(place: Place, tmp_path: Path) -> Iterator[Start]:
     yield begin
     for worker in started:
         worker.end()
-
-
-def child_of(worker: WorkerProcess, run: str) -> psutil.Process:
-    """The process in which a run's task runs."""
-    (found,) = [
-        process
-        for process in worker.descendants()
-        if "trainers.child" in (words := process.cmdline()) and run in words and "-I" not in words
-    ]
-    return found
 
 
 def test_one_slot_is_enough_for_a_pipeline_of_any_depth(
@@ -91,7 +80,7 @@ def test_what_is_killed_goes_on_by_itself_and_no_finished_step_runs_again(
         worker.process.kill()
         start()
     else:
-        child_of(worker, run.id if who == "driver" else step.id).send_signal(signal.SIGKILL)
+        pipelines.process_of("driver" if who == "driver" else "train").kill()
     if who != "driver":
         pipelines.wait_for("train", 2)
     pipelines.let("wait", "train")
@@ -121,14 +110,13 @@ def test_recover_does_what_failed_and_reuses_the_rest(
 def test_equal_branches_get_their_own_results_again(
     registry: Registry, pipelines: Pipelines, start: Start
 ) -> None:
-    worker = start(cpu=4)
+    start(cpu=4)
     pipelines.tell("wait", "unlike")
     run = pipelines.queue("equal", count=4)
     pipelines.wait_for("unlike")
     pipelines.let("wait", "unlike")
-    driver = child_of(worker, run.id)
     pipelines.wait_for("unlike", 3)
-    driver.kill()
+    pipelines.process_of("driver").kill()
     ended = pipelines.end(run)
     assert ended.result == [step.result for step in sorted(registry.steps.of(run.id), key=lambda s: s.place)]
     assert len(set(ended.result)) == 4
@@ -138,12 +126,12 @@ def test_equal_branches_get_their_own_results_again(
 def test_chance_and_time_are_the_same_when_a_driver_goes_on(
     registry: Registry, pipelines: Pipelines, start: Start
 ) -> None:
-    worker = start()
+    start()
     pipelines.tell("wait", "nothing")
     run = pipelines.queue("drawn")
     pipelines.wait_for("nothing")
     before = [step.result for step in registry.steps.of(run.id)][:3]
-    child_of(worker, run.id).kill()
+    pipelines.process_of("driver").kill()
     pipelines.let("wait", "nothing")
     ended = pipelines.end(run)
     assert ended.attempts == 2
@@ -154,11 +142,11 @@ def test_chance_and_time_are_the_same_when_a_driver_goes_on(
 def test_what_a_driver_does_itself_is_not_done_again(
     registry: Registry, pipelines: Pipelines, start: Start
 ) -> None:
-    worker = start()
+    start()
     pipelines.tell("wait", "nothing")
     run = pipelines.queue("inlined")
     pipelines.wait_for("nothing")
-    child_of(worker, run.id).kill()
+    pipelines.process_of("driver").kill()
     pipelines.let("wait", "nothing")
     assert pipelines.end(run).result == 20
     assert Counter(pipelines.executions()) == {**{f"small-{x}": 1 for x in range(5)}, "nothing": 1}
@@ -193,15 +181,17 @@ def test_arms_that_want_the_same_prepare_it_once_even_when_the_first_is_cancelle
 def test_a_cancelled_tree_leaves_nothing_running(
     registry: Registry, pipelines: Pipelines, start: Start
 ) -> None:
-    worker = start()
+    start()
     pipelines.tell("wait", "train")
     run = pipelines.queue("post_train")
     pipelines.wait_for("train")
+    driver, step = pipelines.process_of("driver"), pipelines.process_of("train")
     registry.runs.cancel(run.id)
     states = {step.state for step in registry.steps.of(run.id)}
     assert states == {RunState.SUCCEEDED, RunState.CANCELLED}
-    psutil.wait_procs(worker.descendants(), timeout=20)
-    assert not worker.descendants()
+    psutil.wait_procs([driver, step], timeout=20)
+    assert not driver.is_running()
+    assert not step.is_running()
     assert registry.leases.held("run/") == []
 
 
