@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from trainers.errors import NonRecoverableError as NonRecoverableError
     from trainers.errors import OOMError as OOMError
     from trainers.errors import PipelineDiverged as PipelineDiverged
+    from trainers.errors import RemoteError as RemoteError
     from trainers.errors import TaskCancelledError as TaskCancelledError
     from trainers.errors import TaskInterruptedError as TaskInterruptedError
     from trainers.errors import TaskTimeoutError as TaskTimeoutError
+    from trainers.escalation import Shrink as Shrink
+    from trainers.escalation import escalate as escalate
     from trainers.forking import recover as recover
     from trainers.forking import rerun as rerun
     from trainers.gathering import gather_map as gather_map
@@ -35,12 +38,15 @@ _HOMES = {
     "NonRecoverableError": "trainers.errors",
     "OOMError": "trainers.errors",
     "PipelineDiverged": "trainers.errors",
+    "RemoteError": "trainers.errors",
     "Resources": "registry.resources",
+    "Shrink": "trainers.escalation",
     "Task": "trainers.tasks",
     "TaskCancelledError": "trainers.errors",
     "TaskEnvironment": "trainers.tasks",
     "TaskInterruptedError": "trainers.errors",
     "TaskTimeoutError": "trainers.errors",
+    "escalate": "trainers.escalation",
     "gather_map": "trainers.gathering",
     "now": "trainers.journalled",
     "random": "trainers.journalled",
@@ -58,12 +64,15 @@ __all__ = [
     "NonRecoverableError",
     "OOMError",
     "PipelineDiverged",
+    "RemoteError",
     "Resources",
+    "Shrink",
     "Task",
     "TaskCancelledError",
     "TaskEnvironment",
     "TaskInterruptedError",
     "TaskTimeoutError",
+    "escalate",
     "gather_map",
     "now",
     "random",

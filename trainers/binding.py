@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic.errors import PydanticUserError
+
 from registry.artifacts import Adapter, Artifact, Checkpoint, Dataset, Model, Report, StoredContent
 from registry.protocol import Registry
 from registry.runs import RESULT, NewOutput, Run
 from registry.values import Role
 from trainers.errors import InvalidResult
-from trainers.parameters import to_plain
+from trainers.parameters import adapter_of, to_plain
 from trainers.patience import insist
 from trainers.tasks import Task
 
@@ -106,9 +109,25 @@ def store_result(
             remedy=f"Return {wanted[0].__name__}(path).",
         )
     if not artifacts:
-        return Outcome(result=to_plain(returned, Any))
+        return Outcome(result=to_plain(_checked(task, returned), Any))
     outputs = tuple(_store(name, made, registry, say) for name, made in artifacts.items())
     return Outcome(outputs, _template(returned))
+
+
+def _checked(task: Task[..., Any], returned: Any) -> Any:
+    """Plain values as the task's annotation has them."""
+    try:
+        expected = adapter_of(task.annotation)
+    except (NameError, PydanticUserError):  # names for type checkers only, or classes of the user's own
+        return returned
+    try:
+        return expected.validate_python(returned)
+    except ValidationError as error:
+        raise InvalidResult(
+            f"'{task.name}' returned {type(returned).__name__}, which is not what it says it returns: "
+            f"{error.errors()[0]['msg']}.",
+            remedy="Correct the task's annotation, or what it returns.",
+        ) from error
 
 
 def _template(returned: Any) -> Any:

@@ -145,3 +145,11 @@ def test_what_was_left_out_of_a_result_is_said(registry: Registry, tmp_path: Pat
     say: Callable[[str], None] = said.append
     store_result(returning(Adapter), Adapter(tmp_path / "adapter"), registry, say)
     assert any("training_args.bin" in line for line in said)
+
+
+def test_a_plain_result_that_is_not_what_the_task_says_is_refused(registry: Registry) -> None:
+    def count() -> int: ...
+
+    with pytest.raises(InvalidResult, match="'count' returned str"):
+        store_result(Task(count), "many", registry, print)
+    assert store_result(Task(count), 3, registry, print).result == 3
