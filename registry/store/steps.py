@@ -47,8 +47,8 @@ _COPY_OUTPUTS = sql("""
     WHERE run = :source
 """)
 _REPEAT = sql(f"""
-    UPDATE run SET state = 'queued', again = FALSE, counted_from = attempts, started_at = NULL, ended_at = NULL, done = NULL,
-                   not_before = NULL, error = NULL, pool = :pool, task = :task, arguments = :arguments,
+    UPDATE run SET state = 'queued', again = FALSE, counted_from = attempts, started_at = NULL, ended_at = NULL,
+                   done = NULL, not_before = NULL, error = NULL, pool = :pool, task = :task, arguments = :arguments,
                    code = :code, resources = :resources, publish = :publish, retries = :retries, app = :app,
                    signature = :signature, captured = :captured, cache_key = :cache_key,
                    waits_for = :waits_for, conditions = :conditions, expires_at = :expires_at,
