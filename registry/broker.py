@@ -7,6 +7,7 @@ import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from registry.processes import Process
 from registry.settings import Settings
 
 _PORT = 4222
@@ -32,7 +33,7 @@ class Broker:
         """Why nothing answers there within ``seconds``; None if something does."""
         try:
             socket.create_connection((self.host, self.port), timeout=seconds).close()
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             return str(error)
         return None
 
@@ -40,14 +41,15 @@ class Broker:
 def find_broker(settings: Settings) -> Broker | None:
     """The first server of the settings, or that of the `podium up` of this home; None if none was started."""
     if settings.nats is not None:
-        return _at(settings.nats.get_secret_value().split(",")[0], embedded=False)
+        return _outside(settings.nats.get_secret_value().split(",")[0])
     try:
         described = json.loads((settings.home / "nats.json").read_text())
-        return _at(str(described["url"]), embedded=True)
-    except (OSError, ValueError, LookupError, TypeError):
-        return None  # not there, or being written at this moment
+        runs = Process.from_json(described["owner"]).is_alive
+        return Broker("127.0.0.1", int(described["port"]), embedded=True) if runs else None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None  # not there, or nobody's, or damaged: the next 'podium up' writes it anew
 
 
-def _at(url: str, *, embedded: bool) -> Broker:
+def _outside(url: str) -> Broker:
     address = urlsplit(url if "//" in url else f"//{url}")
-    return Broker(address.hostname or "127.0.0.1", address.port or _PORT, embedded)
+    return Broker(address.hostname or "127.0.0.1", address.port or _PORT, embedded=False)
