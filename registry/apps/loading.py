@@ -9,8 +9,10 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import getattr_static
 from pathlib import Path
 from types import ModuleType
+from typing import TypeGuard
 
 from registry.apps.app import App, Deployable
 from registry.capture.imports import ROOMS, project_root, search_path
@@ -80,11 +82,13 @@ def _refuse_shadowing(folder: Path) -> None:
     if folder == Path(registry.__file__ or "").parent.parent:
         return  # podium's own tree
     for room in ROOMS:
-        if (folder / f"{room}.py").exists() or (folder / room / "__init__.py").exists():
-            raise InvalidApp(
-                f"{folder} has a module named '{room}', which is also the name of a package of podium's.",
-                remedy=f"Rename {folder / room}, for example to 'my_{room}'.",
-            )
+        for module in (folder / f"{room}.py", folder / room / "__init__.py"):
+            if module.exists():
+                raise InvalidApp(
+                    f"{folder} has a module named '{room}', which is also the name of a package of podium's.",
+                    remedy=f"Rename {module if module.stem == room else module.parent}, "
+                    f"for example to 'my_{room}'.",
+                )
 
 
 def _put_first_on_path(folders: Sequence[Path]) -> None:
@@ -129,5 +133,8 @@ def _app_name(path: Path, module: ModuleType) -> str:
     return check_name(re.sub(r"[^a-z0-9._-]", "-", path.stem.lower()).lstrip(".-_") or "app")
 
 
-def _is_deployable(value: object) -> bool:
-    return not isinstance(value, type) and isinstance(value, Deployable)
+def _is_deployable(value: object) -> TypeGuard[Deployable]:
+    """Only what really has the members counts: a stand-in that answers to every name declares nothing."""
+    return not isinstance(value, type) and all(
+        getattr_static(value, member, None) is not None for member in ("deployable", "name", "to_json")
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
+from math import isfinite
 from typing import Any, ClassVar
 
 from registry.errors import InvalidApp
-from registry.references import Reference, check_alias
+from registry.references import Reference, check_alias, check_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,16 @@ Rule = Threshold | BetterThanBase | BetterThanIncumbent
 _RULES: dict[str, type[Rule]] = {r.kind: r for r in (Threshold, BetterThanBase, BetterThanIncumbent)}
 
 
+def _check_numbers(rule: Rule) -> None:
+    """No score is below NaN: a gate with it would let everything pass."""
+    for each in fields(rule):
+        value = getattr(rule, each.name)
+        if isinstance(value, float) and not isfinite(value):
+            raise InvalidApp(
+                f"'{each.name}' of a gate on '{rule.metric}' is {value}.", remedy="Give a number."
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """A rule that promotions of an artifact to an alias must pass.
@@ -99,7 +110,9 @@ class Gate:
     deployable: ClassVar[str] = "gate"
 
     def __post_init__(self) -> None:
+        check_name(self.name)
         check_alias(self.alias)
+        _check_numbers(self.rule)
         Reference.parse(self.rule.on).require_explicit("judge on")
         self.rule.check()
 

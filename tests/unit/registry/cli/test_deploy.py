@@ -124,3 +124,38 @@ def test_a_name_of_another_app_is_refused(podium: Podium, registry: Registry, ap
     assert failed.status == 2
     assert "belongs to app 'support'" in failed.stderr
     assert stored(registry) == {"accurate": 1}
+
+
+@pytest.mark.parametrize("bound", ["float('nan')", "float('inf')", "-float('inf')"])
+def test_a_gate_without_a_number_is_refused(
+    podium: Podium, registry: Registry, app: Path, bound: str
+) -> None:
+    app.write_text(APP % bound)
+    assert "of a gate on 'accuracy'" in podium("deploy", app).stderr
+    assert stored(registry) == {}
+
+
+@pytest.mark.parametrize("name", ["", "Accurate", "a b", "accurat\\udcffe"])
+def test_a_gate_has_a_name_as_everything_has(podium: Podium, app: Path, name: str) -> None:
+    app.write_text((APP % 0.8).replace('"accurate"', f'"{name}"'))
+    failed = podium("deploy", app)
+    assert (failed.status, "cannot name" in failed.stderr) == (2, True)
+
+
+def test_objects_that_answer_to_every_name_declare_nothing(
+    podium: Podium, registry: Registry, app: Path
+) -> None:
+    app.write_text(
+        APP % 0.8
+        + """
+from unittest.mock import MagicMock
+
+class Lazy:
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+mock, lazy = MagicMock(), Lazy()
+"""
+    )
+    assert podium("deploy", app).status == 0
+    assert stored(registry) == {"accurate": 1}
