@@ -3,30 +3,70 @@
 from __future__ import annotations
 
 import getpass
+import os
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from registry.errors import InvalidSetting
 
+_SQLITE = "sqlite:///"
+_BROKER_SCHEMES = {"nats", "tls", "ws", "wss"}
+_LONGEST_ACTOR = 200  # characters
+
 
 def _absolute(path: Path) -> Path:
-    return path.expanduser().absolute()
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError("there is no such user's home") from error
+
+
+def _lasting(url: SecretStr) -> SecretStr:
+    """A database that other processes find too, whatever folder they work in."""
+    text = url.get_secret_value()
+    if text.rstrip("/") == "sqlite:" or text == f"{_SQLITE}:memory:":
+        raise ValueError("it names no file, and what is kept in memory is lost when the command ends")
+    path = text.removeprefix(_SQLITE)
+    if path == text or path.startswith("file:"):
+        return url
+    return SecretStr(_SQLITE + str(Path(path).absolute()))
+
+
+def _servers(urls: SecretStr) -> SecretStr:
+    for url in urls.get_secret_value().split(","):
+        try:
+            parts = urlsplit(url if "//" in url else f"nats://{url}")
+            named = parts.scheme in _BROKER_SCHEMES and parts.hostname and parts.port != 0
+        except ValueError:
+            named = False
+        if not named:
+            raise ValueError("it must be nats://HOST:PORT, or several of that with commas")
+    return urls
+
+
+def _nameable(actor: str) -> str:
+    if len(actor) > _LONGEST_ACTOR or not actor.isprintable():
+        raise ValueError(f"a name is at most {_LONGEST_ACTOR} printable characters")
+    return actor
 
 
 class Settings(BaseSettings):
     """Every ``PODIUM_*`` setting with its default. Nothing needs to be set on one machine."""
 
-    model_config = SettingsConfigDict(env_prefix="PODIUM_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="PODIUM_", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     home: Annotated[Path, AfterValidator(_absolute)] = Field(
         default=Path("~/.podium"),
         validate_default=True,
         description="Folder of the local database, blobs, cache, logs",
     )
-    url: SecretStr | None = Field(
+    url: Annotated[SecretStr, AfterValidator(_lasting)] | None = Field(
         default=None,
         description="Database: sqlite:///PATH or postgresql://...; SQLite in PODIUM_HOME unless set",
     )
@@ -34,32 +74,38 @@ class Settings(BaseSettings):
         default=None,
         description="Blob store: file:///PATH or s3://BUCKET/PREFIX; a folder in PODIUM_HOME unless set",
     )
-    nats: SecretStr | None = Field(
+    nats: Annotated[SecretStr, AfterValidator(_servers)] | None = Field(
         default=None, description="NATS servers: nats://...; a server of podium's own unless set"
     )
     nats_replicas: int = Field(
         default=1, ge=1, le=5, description="Copies of the event stream in a NATS cluster; 3 outlive a server"
     )
-    actor: str | None = Field(
+    actor: Annotated[str, AfterValidator(_nameable)] | None = Field(
         default=None, description="Who you are in the history; your login name unless set"
     )
     rollback_window: int = Field(
-        default=30, ge=0, description="Days for which a version that an alias held cannot be deleted"
+        default=30,
+        ge=0,
+        le=36_500,
+        description="Days for which a version that an alias held cannot be deleted",
     )
     cache_bytes: int = Field(
         default=20 * 2**30, ge=0, description="Most bytes that the chunk cache of a remote store keeps"
     )
     lease_seconds: float = Field(
-        default=15.0, gt=0, description="Seconds without a beat after which a lease's holder counts as dead"
+        default=15.0,
+        gt=0,
+        le=86_400,
+        description="Seconds without a beat after which a lease's holder counts as dead",
     )
 
     @property
     def database_url(self) -> str:
-        return self.url.get_secret_value() if self.url else f"sqlite:///{self.home / 'podium.db'}"
+        return self.url.get_secret_value() if self.url else f"{_SQLITE}{self.home / 'podium.db'}"
 
     @property
     def blobs_url(self) -> str:
-        return self.blobs or f"file://{self.home / 'blobs'}"
+        return self.blobs or f"file://{quote(os.fsencode(self.home / 'blobs'))}"
 
     @property
     def cache_folder(self) -> Path:
@@ -89,5 +135,6 @@ def load_settings() -> Settings:
         first = error.errors(include_input=False, include_url=False)[0]
         variable = "PODIUM_" + str(first["loc"][0]).upper()
         raise InvalidSetting(
-            f"{variable} cannot be used: {first['msg']}.", remedy=f"Correct or unset {variable}."
+            f"{variable} cannot be used: {first['msg'].removeprefix('Value error, ')}.",
+            remedy=f"Correct or unset {variable}.",
         ) from error

@@ -287,9 +287,12 @@ def _follow_rollback(transaction: Transaction) -> None:
 
 
 def _parsed(url: str) -> URL:
+    path = url.removeprefix("sqlite:///")
+    if path not in (url, "") and not path.startswith("file:"):
+        return URL.create("sqlite", database=path)  # a folder's name may hold a '?', and means it
     try:
         parsed = make_url(url)
-    except sa.exc.ArgumentError as error:
+    except (sa.exc.ArgumentError, ValueError) as error:
         raise InvalidSetting(
             "PODIUM_URL is not a database URL.", remedy="Use sqlite:///PATH or postgresql://USER@HOST/NAME."
         ) from error

@@ -23,13 +23,16 @@ from registry.store.lineage import StoredLineage
 from registry.store.outbox import StoredEvents
 from registry.store.promotions import StoredPromotions
 from registry.store.runs import StoredRuns
-from registry.store.session import Session
+from registry.store.session import Session, check_text
 from registry.store.steps import StoredSteps
 from registry.store.workers import StoredWorkers
 from registry.values import Origin
 
 if TYPE_CHECKING:
     from registry.protocol import Registry
+
+
+_LONGEST_ACTOR = 300  # characters
 
 
 class StoredRegistry:
@@ -46,7 +49,7 @@ class StoredRegistry:
     ) -> StoredRegistry:
         """Connect, and bring the schema up to date."""
         database = database or Database(settings.database_url)
-        origin = Origin(actor or settings.actor_name)
+        origin = Origin(check_text(actor or settings.actor_name, "The actor's name", longest=_LONGEST_ACTOR))
         return cls(settings, Session(database, prepare(database), origin))
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from registry.content.blobs.local import LocalStore
 from registry.content.blobs.store import BlobStore
@@ -38,7 +39,7 @@ def open_store(url: str) -> BlobStore:
 def _folder(url: str, host: str, path: str) -> Path:
     if host not in ("", "localhost") or not path.startswith("/"):
         raise _invalid(url, "does not name an absolute folder")
-    return Path(unquote(path))
+    return Path(os.fsdecode(unquote_to_bytes(path)))
 
 
 def _invalid(url: str, problem: str) -> InvalidSetting:

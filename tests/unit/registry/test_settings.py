@@ -38,7 +38,26 @@ def test_the_home_may_be_relative_and_is_then_of_the_working_folder(
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("PODIUM_ROLLBACK_WINDOW", "-1"), ("PODIUM_ROLLBACK_WINDOW", "soon"), ("PODIUM_LEASE_SECONDS", "0")],
+    [
+        ("PODIUM_ACTOR", "ada\udcff"),
+        ("PODIUM_ACTOR", "ada\x1b[31m"),
+        ("PODIUM_ACTOR", "a" * 201),
+        ("PODIUM_HOME", "~nobody-of-that-name/podium"),
+        ("PODIUM_LEASE_SECONDS", "0"),
+        ("PODIUM_LEASE_SECONDS", "inf"),
+        ("PODIUM_LEASE_SECONDS", "nan"),
+        ("PODIUM_NATS", "http://host"),
+        ("PODIUM_NATS", "nats://"),
+        ("PODIUM_NATS", "nats://[::1"),
+        ("PODIUM_NATS", "nats://host:99999"),
+        ("PODIUM_NATS", "nats://host,nats://other:port"),
+        ("PODIUM_ROLLBACK_WINDOW", "-1"),
+        ("PODIUM_ROLLBACK_WINDOW", "999999999999999"),
+        ("PODIUM_ROLLBACK_WINDOW", "soon"),
+        ("PODIUM_URL", "sqlite://"),
+        ("PODIUM_URL", "sqlite:///"),
+        ("PODIUM_URL", "sqlite:///:memory:"),
+    ],
 )
 def test_a_value_that_cannot_be_used_is_named_by_its_variable(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
@@ -47,6 +66,20 @@ def test_a_value_that_cannot_be_used_is_named_by_its_variable(
     with pytest.raises(InvalidSetting, match=variable) as refusal:
         load_settings()
     assert variable in refusal.value.remedy
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.setenv(f"PODIUM_{name.upper()}", "")
+    assert load_settings().model_dump() == Settings.model_construct(home=tmp_path / ".podium").model_dump()
+
+
+def test_a_relative_database_is_the_same_for_a_process_in_another_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PODIUM_URL", "sqlite:///data/podium.db")
+    assert load_settings().database_url == f"sqlite:///{tmp_path}/data/podium.db"
 
 
 def test_secrets_are_masked_where_settings_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
