@@ -10,10 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import inf
 from typing import Any, Self
 
 from registry.errors import InvalidInput
 
+_MOST_BYTES = 2**60  # an exbibyte: more is a mistake, and would not fit a column for long
+_COUNT = re.compile(r"[0-9]{1,4}")
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]i?)?B?", re.IGNORECASE)
 _UNITS = {unit: 1000 ** (i + 1) for i, unit in enumerate("kmgtp")}
 _UNITS |= {f"{unit}i": 1024 ** (i + 1) for i, unit in enumerate("kmgtp")}
@@ -23,20 +26,21 @@ _ACCELERATOR = re.compile(r"([A-Za-z][A-Za-z0-9_.-]{0,62})(?::([1-9][0-9]{0,3}))
 def parse_bytes(text: str | int) -> int:
     """``"24Gi"``, ``"500M"`` or a number of bytes, as bytes."""
     if isinstance(text, int):
-        if text < 0:
+        if not 0 <= text <= _MOST_BYTES:
             raise InvalidInput(f"{text} is not an amount of bytes.", remedy="Give 0 or more.")
         return text
     match = _BYTES.fullmatch(text.strip())
-    if match is None:
+    amount = float(match[1]) * _UNITS.get((match[2] or "").lower(), 1) if match else inf
+    if amount > _MOST_BYTES:
         raise InvalidInput(
             f"'{text[:40]}' is not an amount of memory.", remedy="Write it like 512Mi, 24Gi or 2T."
         )
-    return int(float(match[1]) * _UNITS.get((match[2] or "").lower(), 1))
+    return int(amount)
 
 
 def parse_accelerator(text: str | int) -> tuple[str, int]:
     """``"L4:2"``, ``"L4"`` or a number (of any type), as (type, count); the type ``""`` is any."""
-    if isinstance(text, int) or text.strip().isdigit():
+    if isinstance(text, int) or _COUNT.fullmatch(text.strip()):
         return "", int(text)
     match = _ACCELERATOR.fullmatch(text.strip())
     if match is None:
@@ -65,7 +69,7 @@ class Resources:
         object.__setattr__(self, "disk", parse_bytes(self.disk))
         kind, count = parse_accelerator(self.gpu) if self.gpu != "" else ("", 0)
         object.__setattr__(self, "gpu", _accelerator_text(kind, count))
-        if self.cpu < 0 or self.nodes < 1:
+        if not (0 <= self.cpu < inf) or self.nodes < 1:
             raise InvalidInput(f"{self} cannot be had.", remedy="cpu is 0 or more, nodes 1 or more.")
 
     @property

@@ -55,7 +55,7 @@ def events() -> None:
 
 @events.command("list")
 @_LIMIT
-@click.option("--after", type=click.IntRange(0), help="Events after this sequence, oldest first.")
+@click.option("--after", type=click.IntRange(0, 2**63 - 1), help="Events after this sequence, oldest first.")
 @with_output
 def list_events(out: Output, limit: int, after: int | None) -> None:
     """List the newest events, the oldest of them first."""

@@ -8,6 +8,7 @@ import click
 from rich.console import RenderableType
 
 from registry.broker import find_broker
+from registry.cli.amount import AMOUNT
 from registry.cli.output import Output, counted, with_output
 from registry.cli.waiting import wait_until_live
 from registry.references import parse_version_number
@@ -29,7 +30,9 @@ def _version(_: click.Context, __: click.Parameter, text: str | None) -> int | N
 _WAIT = click.option(
     "--wait", type=click.Choice(["live"]), help="Return when every deployment answers with it."
 )
-_TIMEOUT = click.option("--timeout", default=600.0, show_default=True, help="Seconds to wait at most.")
+_TIMEOUT = click.option(
+    "--timeout", default=600.0, show_default=True, type=AMOUNT, help="Seconds to wait at most."
+)
 _REASON = click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the history.")
 
 

@@ -8,13 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import click
 
+from registry.cli.amount import AMOUNT
 from registry.cli.output import Output, with_output
-from registry.errors import PodiumError
+from registry.errors import InvalidInput, PodiumError
 from registry.protocol import Registry
 from registry.services import GROUP, Report, Service
 
@@ -23,7 +24,7 @@ _STOP_SECONDS = 30.0
 
 
 @click.command()
-@click.option("--cpu", type=float, help="CPU cores that runs on this machine may take together.")
+@click.option("--cpu", type=AMOUNT, help="CPU cores that runs on this machine may take together.")
 @click.option("--memory", help="Memory that runs may take together, such as 24Gi.")
 @click.option("--gpu", help="GPUs that runs may take, such as L4:1.")
 @click.option(
@@ -36,12 +37,22 @@ def up(out: Output, cpu: float | None, memory: str | None, gpu: str | None, with
     Ctrl-C stops all of it cleanly; what was going on continues at the next start.
     """
     options = {"cpu": cpu, "memory": memory, "gpu": gpu}
-    services = {entry.name: entry.load() for entry in entry_points(group=GROUP) if entry.name not in without}
+    services = {name: entry.load() for name, entry in _services(without).items()}
     board = _Board(out)
     registry = out.registry
     board.say("podium", f"database {registry.settings.home} ({registry.database_id})")
     asyncio.run(_run_all(registry, services, board, options))
     board.say("podium", "stopped")
+
+
+def _services(without: tuple[str, ...]) -> dict[str, EntryPoint]:
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    for name in without:
+        if name not in found:
+            raise InvalidInput(
+                f"There is no service '{name[:40]}'.", remedy=f"Services are {', '.join(sorted(found))}."
+            )
+    return {name: entry for name, entry in found.items() if name not in without}
 
 
 class _Board:

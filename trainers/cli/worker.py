@@ -9,17 +9,20 @@ import time
 
 import click
 
+from registry.cli.amount import AMOUNT
 from registry.cli.output import Output, with_output
 from trainers.machine import capacity
 from trainers.worker import run_worker
 
 
 @click.command()
-@click.option("--cpu", type=click.FloatRange(min=0), help="Processors to offer; all unless given.")
+@click.option("--cpu", type=AMOUNT, help="Processors to offer; all unless given.")
 @click.option("--memory", help="Memory to offer, such as 24Gi; all unless given.")
 @click.option("--gpu", help="GPUs to offer, such as L4:1; all that are found unless given.")
 @click.option("--pool", default="default", show_default=True, help="Whose runs to take.")
-@click.option("--grace", default=10.0, show_default=True, help="Seconds that tasks have to end at a stop.")
+@click.option(
+    "--grace", default=10.0, show_default=True, type=AMOUNT, help="Seconds that tasks have to end at a stop."
+)
 @with_output
 def worker(
     out: Output, cpu: float | None, memory: str | None, gpu: str | None, pool: str, grace: float

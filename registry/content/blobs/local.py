@@ -25,6 +25,7 @@ from registry.content.blobs.store import (
     check_owner,
     done,
     missing_chunk,
+    read_owner,
     wrong_size,
 )
 from registry.errors import PodiumError, StoreFull, StoreUnavailable
@@ -132,8 +133,8 @@ class LocalStore:
             self._remove_leftovers()
             if not marker.exists():
                 self._write_marker(marker, database_id)
-            owner = json.loads(marker.read_text())["database"]
-        check_owner(self.url, owner, database_id)
+            found = marker.read_bytes()
+        check_owner(self.url, read_owner(self.url, found), database_id)
 
     def _write_marker(self, marker: Path, database_id: str) -> None:
         aside = self._aside / f"store.{secrets.token_hex(6)}"

@@ -28,6 +28,7 @@ from registry.content.blobs.store import (
     check_owner,
     done,
     missing_chunk,
+    read_owner,
     wrong_size,
 )
 
@@ -151,7 +152,7 @@ class S3Store:
         except KeyMissing:
             self._write_marker(name, marker)
             found = self._read_marker(name)
-        check_owner(self.url, json.loads(found)["database"], database_id)
+        check_owner(self.url, read_owner(self.url, found), database_id)
 
     def _write_marker(self, name: str, marker: bytes) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -121,6 +122,17 @@ def wrong_size(url: str, key: str, expected: int) -> ContentDamaged:
         remedy="Restore it from a copy of the store, or delete it there and push the version's files again.",
         chunk=key,
     )
+
+
+def read_owner(url: str, marker: bytes) -> str:
+    """The database that a store's ``store.json`` names; raises `ContentDamaged` if it names none."""
+    try:
+        return str(json.loads(marker)["database"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise ContentDamaged(
+            f"store.json of the store {url} is damaged: it does not say whose the store is",
+            remedy="Restore it from a copy; or, if no other database uses the store, delete it.",
+        ) from error
 
 
 def check_owner(url: str, owner: str, database_id: str) -> None:

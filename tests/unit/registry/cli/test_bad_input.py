@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import pickle
+import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from registry.processes import Process
 from registry.protocol import Registry
 from tests.common import content
 from tests.common.registries import Maker, Place, write_report
 from tests.unit.registry.cli.conftest import Podium, Result
+from triggers.connection import Role
+from triggers.nats_server import ServerPlan, User
 
 
 def state(registry: Registry) -> object:
@@ -255,6 +259,16 @@ def test_pulling_into_a_folder_that_is_there(refused: Callable[..., Result], tmp
         ("tag", "bot:v1", "=x"),
         ("history", "bot", "--limit", "0"),
         ("list", "bot", "--after", "soon"),
+        ("promote", "bot:v1", "production", "--wait", "live", "--timeout", "nan"),
+        ("promote", "bot:v1", "production", "--wait", "live", "--timeout", "inf"),
+        ("promote", "bot:v1", "production", "--wait", "live", "--timeout", "-1"),
+        ("events", "list", "--after", "9" * 30),
+        ("up", "--cpu", "nan"),
+        ("up", "--without", "nothing"),
+        ("worker", "--cpu", "inf"),
+        ("worker", "--grace", "nan"),
+        ("worker", "--memory", "9" * 400 + "T"),
+        ("worker", "--gpu", "\u00b2"),
     ],
 )
 def test_wrong_use(refused: Callable[..., Result], arguments: tuple[str, ...]) -> None:
@@ -306,7 +320,12 @@ def test_a_database_server_that_does_not_answer(podium: Podium, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("PODIUM_URL", "mysql://x/y"), ("PODIUM_BLOBS", "ftp://x/y"), ("PODIUM_ROLLBACK_WINDOW", "soon")],
+    [
+        ("PODIUM_URL", "mysql://x/y"),
+        ("PODIUM_URL", "postgresql://host:port/name"),
+        ("PODIUM_BLOBS", "ftp://x/y"),
+        ("PODIUM_ROLLBACK_WINDOW", "soon"),
+    ],
 )
 def test_a_setting_that_cannot_be_used(
     podium: Podium, bot: Maker, adapter: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
@@ -315,6 +334,27 @@ def test_a_setting_that_cannot_be_used(
     failed = podium("push", "bot", adapter)
     assert failed.status == 2
     assert variable in failed.stderr
+
+
+@pytest.mark.parametrize("name", ["a b", "what?", "a#b", "100%20", "\udcff"])
+def test_a_home_may_have_any_name(
+    podium: Podium, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    home = tmp_path / "homes" / name
+    monkeypatch.setenv("PODIUM_HOME", str(home))
+    assert podium("push", "bot", adapter, "--kind", "adapter").status == 0
+    assert podium("pull", "bot:v1", "pulled").status == 0
+    assert {"podium.db", "blobs"} <= {each.name for each in home.iterdir()}
+    assert [each.name for each in (tmp_path / "homes").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("marker", ["", "{", "[1]", "{}"])
+def test_a_store_whose_marker_is_damaged(
+    refused: Callable[..., Result], podium: Podium, place: Place, marker: str
+) -> None:
+    (place.settings.home / "blobs" / "store.json").write_text(marker)
+    assert "store.json" in refused("pull", "bot:v1", "pulled", status=3).stderr
+    assert {f["part"]: f["ok"] for f in podium("doctor", "--json").json}["blob store"] is False
 
 
 def test_a_store_that_belongs_to_another_database(
@@ -339,3 +379,28 @@ def test_nats_down_lets_a_promotion_through_and_says_that_its_event_waits(
     done = podium("promote", "bot:v2", "production", "--json")
     assert "NATS (127.0.0.1:1) does not answer" in done.json["notice"]
     assert bot.registry.promotions.get("bot", "production").version == 2
+
+
+def test_a_server_of_podium_up_that_answers_is_found(
+    podium: Podium, bot: Maker, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PODIUM_NATS", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        users = {role: User(role.value, "secret") for role in Role}
+        plan = ServerPlan(server.getsockname()[1], users).to_json(owner=Process.current())
+        (place.settings.home / "nats.json").write_text(json.dumps(plan))
+        assert "notice" not in podium("promote", "bot:v1", "production", "--json").json
+        assert {f["part"]: f["ok"] for f in podium("doctor", "--json").json}["nats"]
+
+
+@pytest.mark.parametrize(
+    "said", ["", "{", "[]", "null", '{"port": 1}', '{"port": "x", "owner": {}}', '{"owner": 3}']
+)
+def test_what_podium_up_left_behind_is_not_believed(
+    podium: Podium, bot: Maker, place: Place, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    monkeypatch.delenv("PODIUM_NATS", raising=False)
+    (place.settings.home / "nats.json").write_text(said)
+    done = podium("promote", "bot:v1", "production", "--json")
+    assert done.status == 0
+    assert "'podium up' does not run here" in done.json["notice"]
