@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from registry.artifacts import Artifact as Artifact
     from registry.artifacts import Checkpoint as Checkpoint
     from registry.artifacts import Dataset as Dataset
+    from registry.artifacts import Dir as Dir
+    from registry.artifacts import File as File
     from registry.artifacts import Model as Model
     from registry.artifacts import Report as Report
     from registry.connection import connect as connect
@@ -38,8 +40,10 @@ _HOMES = {
     "BetterThanIncumbent": "registry.gates.rules",
     "Checkpoint": "registry.artifacts",
     "Dataset": "registry.artifacts",
+    "Dir": "registry.artifacts",
     "Event": "registry.values",
     "EventType": "registry.events",
+    "File": "registry.artifacts",
     "Gate": "registry.gates.rules",
     "Model": "registry.artifacts",
     "Parent": "registry.values",
@@ -63,8 +67,10 @@ __all__ = [
     "BetterThanIncumbent",
     "Checkpoint",
     "Dataset",
+    "Dir",
     "Event",
     "EventType",
+    "File",
     "Gate",
     "Model",
     "Parent",

@@ -23,7 +23,17 @@ from typing import Any, ClassVar, Self
 from registry.errors import InvalidInput
 from registry.values import Parent
 
-__all__ = ["Adapter", "Artifact", "Checkpoint", "Dataset", "Model", "Report", "StoredContent"]
+__all__ = [
+    "Adapter",
+    "Artifact",
+    "Checkpoint",
+    "Dataset",
+    "Dir",
+    "File",
+    "Model",
+    "Report",
+    "StoredContent",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +177,20 @@ class Checkpoint(Artifact):
     """The state of a training that is not finished."""
 
     kind = "checkpoint"
+
+
+class Dir(Artifact):
+    """A folder of anything."""
+
+    kind = "dir"
+
+
+class File(Artifact):
+    """One file of any sort. What came in is a path to the file itself, under the name it was stored with."""
+
+    kind = "file"
+
+    @property
+    def path(self) -> Path:
+        found = super().path
+        return next(found.iterdir()) if self.content is not None else found

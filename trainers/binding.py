@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.errors import PydanticUserError
 
-from registry.artifacts import Adapter, Artifact, Checkpoint, Dataset, Model, Report, StoredContent
+from registry.artifacts import Adapter, Artifact, Checkpoint, Dataset, Dir, File, Model, Report, StoredContent
 from registry.protocol import Registry
 from registry.runs import RESULT, NewOutput, Run
 from registry.values import Role
@@ -21,7 +21,7 @@ from trainers.tasks import Task
 
 #: In a result that holds artifacts among other things, an object with this one name stands for an output.
 OUTPUT = "$output"
-_CLASSES = {cls.kind: cls for cls in (Adapter, Checkpoint, Dataset, Model, Report)}
+_CLASSES = {cls.kind: cls for cls in (Adapter, Checkpoint, Dataset, Dir, File, Model, Report)}
 
 
 @dataclass(frozen=True, slots=True)

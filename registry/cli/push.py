@@ -24,7 +24,7 @@ def parents_from(
 @click.command()
 @click.argument("name")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--kind", help="adapter, model, dataset, checkpoint, report or bundle; needed for a new name.")
+@click.option("--kind", help="adapter, model, dataset, report, dir, file ...; needed for a new name.")
 @click.option("--base", metavar="REF", help="Base model that an adapter belongs to.")
 @click.option("--data", metavar="REF", multiple=True, help="Data set that it was trained on.")
 @click.option("--parent", metavar="REF", multiple=True, help="Anything else that it was made from.")

@@ -8,6 +8,7 @@ from registry.content.kinds.adapter import check_adapter
 from registry.content.kinds.exclusions import drop_trainer_leftovers, refuse_pickles
 from registry.content.kinds.model import check_model
 from registry.content.kinds.report import check_report
+from registry.content.kinds.single import check_single
 from registry.content.kinds.weights import check_weights
 from registry.content.scan import Scan
 from registry.errors import InvalidContent
@@ -24,6 +25,8 @@ class Kind(StrEnum):
     CHECKPOINT = "checkpoint"  # the state of a training run; may hold pickles, and is never served
     REPORT = "report"  # an evaluation: report.json, and whatever it rests on
     BUNDLE = "bundle"  # code
+    DIR = "dir"  # any folder
+    FILE = "file"  # one file of any sort
 
 
 _CHECKS = {
@@ -31,6 +34,7 @@ _CHECKS = {
     Kind.MODEL: check_model,
     Kind.CHECKPOINT: check_weights,
     Kind.REPORT: check_report,
+    Kind.FILE: check_single,
 }
 
 

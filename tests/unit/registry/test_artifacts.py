@@ -5,7 +5,11 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from registry.artifacts import Adapter, Model, StoredContent
+import pytest
+
+from registry import Registry
+from registry.artifacts import Adapter, File, Model, StoredContent
+from registry.errors import InvalidContent, InvalidInput
 
 
 def stored(folder: Path, asked: list[str]) -> Model:
@@ -39,3 +43,30 @@ def test_a_library_may_copy_what_holds_an_artifact(tmp_path: Path) -> None:
     configuration = {"path": stored(tmp_path, asked)}
     assert copy.deepcopy(configuration)["path"].ref == "smollm2:v1"
     assert asked == []
+
+
+def test_a_file_is_a_path_to_the_file_itself(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "numbers.csv").write_text("1,2\n")
+    stored = registry.catalog.store(File(tmp_path / "numbers.csv").path, "file")
+    content = StoredContent("value", "file", stored.digest)
+
+    def fetch() -> Path:
+        registry.catalog.materialise(stored.digest, tmp_path / "there")
+        return tmp_path / "there"
+
+    assert Path(File.stored(content, fetch)).read_text() == "1,2\n"
+
+
+def test_a_folder_is_no_file(registry: Registry, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text(name)
+    with pytest.raises(InvalidContent, match="2 files"):
+        registry.catalog.store(folder, "file")
+    assert registry.catalog.store(folder, "dir").kind == "dir"
+
+
+def test_what_is_not_stored_yet_cannot_be_named() -> None:
+    with pytest.raises(InvalidInput, match="not stored"):
+        Adapter("somewhere").publish("router")
