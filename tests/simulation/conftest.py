@@ -15,7 +15,7 @@ from triggers.executor import Executor
 from triggers.leadership import Leadership
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)  # not the session: other tiers need real time
 def _nothing_takes_real_time() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upload, "ThreadPoolExecutor", Inline)
