@@ -47,12 +47,12 @@ _COPY_OUTPUTS = sql("""
     WHERE run = :source
 """)
 _REPEAT = sql(f"""
-    UPDATE run SET state = 'queued', again = FALSE, counted_from = attempts, started_at = NULL, ended_at = NULL,
-                   done = NULL, not_before = NULL, error = NULL, pool = :pool, task = :task, arguments = :arguments,
-                   code = :code, resources = :resources, publish = :publish, retries = :retries, app = :app,
-                   signature = :signature, captured = :captured, cache_key = :cache_key,
-                   waits_for = :waits_for, conditions = :conditions, expires_at = :expires_at,
-                   queued_at = :now, asked = {_SEQUENCE}
+    UPDATE run SET state = 'queued', again = FALSE, counted_from = attempts, started_at = NULL,
+                   ended_at = NULL, done = NULL, not_before = NULL, error = NULL, pool = :pool, task = :task,
+                   arguments = :arguments, code = :code, resources = :resources, publish = :publish,
+                   retries = :retries, app = :app, signature = :signature, captured = :captured,
+                   cache_key = :cache_key, waits_for = :waits_for, conditions = :conditions,
+                   expires_at = :expires_at, queued_at = :now, asked = {_SEQUENCE}
     WHERE id = :run AND again AND state NOT IN ('queued', 'running', 'succeeded')
 """)
 _FORGET_INPUTS = sql("DELETE FROM run_input WHERE run = :run")
