@@ -34,6 +34,10 @@ demo: install ## The whole story on a real model: train, judge, promote, serve, 
 test: lint ## Every test tier that this machine can run, after the linters
 	@$(BIN)/python -m pytest $(ARGS)
 
+.PHONY: again
+again: install ## Only the tests that failed last time
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(ARGS)
+
 .PHONY: quick
 quick: install ## Unit and simulation tests: no services, under two minutes
 	@$(BIN)/python -m pytest -m "not slow and not integration" tests/unit tests/simulation $(ARGS)
