@@ -8,6 +8,9 @@ from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import Any
 
+# Every repetition below has a bound, or cannot begin again inside itself: a minified file on one line would
+# take minutes otherwise. Of a name that is longer than its bound, the end is looked at.
+
 #: What stands where a secret was.
 REMOVED = "[removed]"
 
@@ -23,12 +26,12 @@ _KNOWN_VALUES = {
     "a Google key": r"\bAIza[A-Za-z0-9_-]{30,}",
     "a PyPI token": r"\bpypi-[A-Za-z0-9_-]{32,}",
     "an npm token": r"\bnpm_[A-Za-z0-9]{30,}",
-    "a signed web token": r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+    "a signed web token": r"\beyJ[A-Za-z0-9_-]{8,1000}\.eyJ[A-Za-z0-9_-]{8,9000}\.[A-Za-z0-9_-]*",
 }
 KNOWN_VALUES = {what: re.compile(pattern, re.DOTALL) for what, pattern in _KNOWN_VALUES.items()}
 
 #: The user's part of a URL: a password, or a token in the place of the name.
-_URL_LOGIN = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)[^\s/@\"'<>]+@", re.IGNORECASE)
+_URL_LOGIN = re.compile(r"(?P<scheme>\b[a-z][a-z0-9+.-]{0,30}+://)[^\s/@\"'<>]+@", re.IGNORECASE)
 #: Parameters that presigned addresses and APIs carry.
 _SIGNED_QUERY = re.compile(
     r"(?P<name>[?&](?:x-amz-[a-z-]+|x-goog-[a-z-]+|sig|signature|token|access_token|api_?key|key|password)=)[^&\s\"'<>]+",
@@ -47,12 +50,13 @@ _SECRET_NAME = re.compile(
     rf"(?:(?:.*[_.\-])?(?:{_WORD})(?:[_.\-](?:id|value|key|b64|string|\d+))?|.*(?:password|secret)s?)",
     re.IGNORECASE,
 )
-_NAME = r"(?P<key>[A-Za-z_][A-Za-z0-9_.\-]*)"
+_NAME = r"(?P<key>[A-Za-z_][A-Za-z0-9_.\-]{0,80}+)"
 _VALUE = r"""(?P<value>\[removed\]|"[^"\n]*"|'[^'\n]*'|[^\s,;)}\]]+)"""
 #: ``name = value``, ``"name": "value"``, ``name: type = value``, in text of any sort.
-_ASSIGNMENT = re.compile(rf"""(?P<name>{_NAME}["']?\s*(?::\s*[\w.\[\] |]+?\s*=|==?|:=?)\s*){_VALUE}""")
+_SIGN = r"(?::\s{0,9}[\w.\[\] |]{1,60}?\s{0,9}=|==?|:=?)"
+_ASSIGNMENT = re.compile(rf"""(?P<name>{_NAME}["']?\s{{0,30}}+{_SIGN}\s*+){_VALUE}""")
 #: ``--name value`` on a command line.
-_OPTION = re.compile(rf"(?P<name>--{_NAME}[ =]+){_VALUE}")
+_OPTION = re.compile(rf"(?P<name>--{_NAME}[ =]++){_VALUE}")
 #: Code that fetches a secret is none: a call, a lookup, a placeholder, a type.
 _CODE = re.compile(
     r"[A-Za-z_][\w.]*[(\[].*|(?:self|os|args|settings|config|cfg|env)\.[\w.]+|\$.*|None|True|False|null|str|int"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -160,3 +161,35 @@ def test_scrubbed_values_can_still_be_written_as_json(value: object) -> None:
 def test_scrubbing_twice_changes_nothing_more() -> None:
     text = "HF_TOKEN=abc https://a:b@c.example/ --api-key xyz"
     assert scrub(scrub(text)) == scrub(text)
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        "x",
+        "x.",
+        "x=",
+        "--x",
+        "eyJ",
+        "eyJ-",
+        "a://",
+        "a:",
+        "password_",
+        "_token",
+        "?sig=",
+        "bearer ",
+        " ",
+        "\n",
+    ],
+)
+def test_long_lines_of_any_sort_are_read_in_a_moment(repeated: str) -> None:
+    text = repeated * (50_000 // len(repeated))
+    began = process_time()
+    for each in (text, f"a:{text}", f'"a" {text}', f"a: {text}="):
+        scrub(each)
+    assert process_time() - began < 5, "a minified file in a diff would hang the command"
+
+
+@pytest.mark.parametrize("before", ["x" * 500, "x-" * 500, "a: " * 500, "y.z." * 500])
+def test_a_secret_after_a_long_line_is_found(before: str) -> None:
+    assert "s3cr3t" not in scrub(f"{before}_password=s3cr3t")
