@@ -6,11 +6,12 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from registry.errors import InvalidContent
+from registry.text import is_storable
 
 DOCUMENT = "report.json"
 EXAMPLES = "examples.jsonl"
@@ -29,6 +30,15 @@ class _Metric(BaseModel):
     n: int | None = Field(default=None, ge=0)
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("the name of a metric is printable text")
+    return name
+
+
+_MetricName = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+
+
 class ReportDocument(BaseModel):
     """`report.json`, schema 1. Unknown fields are kept in the file and ignored here."""
 
@@ -39,7 +49,7 @@ class ReportDocument(BaseModel):
     dataset: _Judged
     base: _Judged | None = None
     evaluator: str = ""
-    metrics: dict[str, _Metric] = Field(min_length=1)
+    metrics: dict[_MetricName, _Metric] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -87,10 +97,12 @@ def _example_scores(
 def _example(number: int, line: bytes) -> dict[str, Any]:
     try:
         example = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidContent(f"examples.jsonl: line {number} is not JSON", remedy=_ABOUT_SHAPE) from error
     if not isinstance(example, dict) or not isinstance(example.get("id"), str):
         raise InvalidContent(f"examples.jsonl: line {number} has no 'id'", remedy=_ABOUT_SHAPE)
+    if not is_storable(example["id"]):
+        raise InvalidContent(f"examples.jsonl: the 'id' in line {number} is no text", remedy=_ABOUT_SHAPE)
     return example
 
 
@@ -101,7 +113,11 @@ def _collect(
     if score is None:
         return
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        raise InvalidContent(f"examples.jsonl: line {number}: '{prefix + metric}' is not a number")
+        raise InvalidContent(
+            f"examples.jsonl: line {number}: '{prefix + metric}' is not a number", remedy=_ABOUT_SHAPE
+        )
     if example["id"] in scores:
-        raise InvalidContent(f"examples.jsonl: line {number} repeats the id '{example['id'][:40]}'")
+        raise InvalidContent(
+            f"examples.jsonl: line {number} repeats the id '{example['id'][:40]}'", remedy=_ABOUT_SHAPE
+        )
     scores[example["id"]] = float(score)

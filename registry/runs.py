@@ -19,6 +19,7 @@ from typing import Any
 
 from registry.conditions import Conditions
 from registry.resources import Resources
+from registry.text import storable
 from registry.values import Lease, Origin, Parent, Role
 
 #: An attempt that is lost again and again is not the worker's bad luck: the run itself kills what it runs on.
@@ -115,6 +116,10 @@ class RunError:
     details: Mapping[str, Any] = field(
         default_factory=dict
     )  # plain JSON: numbers, and "class", its full name
+
+    def __post_init__(self) -> None:
+        for name in ("type", "message", "traceback", "remedy"):
+            object.__setattr__(self, name, storable(getattr(self, name)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from trainers.forkserver import HEAVY
 from trainers.recognising import recognise
 from trainers.secrets import Mask
 
+_MOST_MESSAGE = 10_000  # characters; twice as many are searched for secrets, so that none is cut in two
+_MOST_TRACEBACK = 50_000
+
 _FILE = "outcome.json"
 _LOADED = "loaded"
 _OURS = {str(Path(__file__).with_name(name)) for name in ("child.py", "tasks.py")}
@@ -98,6 +101,13 @@ def masked(
     return cause, RunError(**mask.value(asdict(error)))
 
 
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:  # a user's class may not even be able to say what happened
+        return f"(its text cannot be had: {type(failure).__name__})"
+
+
 def describe(error: BaseException) -> tuple[Cause, RunError]:
     """An exception as the journal keeps it, without secrets and without podium's own frames."""
     kind = recognise(error)
@@ -105,8 +115,8 @@ def describe(error: BaseException) -> tuple[Cause, RunError]:
     told.stack = traceback.StackSummary.from_list([f for f in told.stack if f.filename not in _OURS])
     return kind.cause, RunError(
         type=kind.type,
-        message=scrub(str(error))[:10_000],
-        traceback=scrub("".join(told.format()))[-50_000:],
+        message=scrub(_text(error)[: 2 * _MOST_MESSAGE])[:_MOST_MESSAGE],
+        traceback=scrub("".join(told.format())[-2 * _MOST_TRACEBACK :])[-_MOST_TRACEBACK:],
         remedy=error.remedy if isinstance(error, PodiumError) else "",
         details=scrub_values(json.loads(json.dumps(kind.details, default=str))),
     )

@@ -191,11 +191,11 @@ class Executor:
             return
         self._end(delivery, ending_after(error, delivery, served.terms.retry))
 
-    def _attempt(self, served: Served, context: Context) -> Exception | None:
+    def _attempt(self, served: Served, context: Context) -> BaseException | None:
         try:
             self._refuse_self_start(served, context.delivery)
             served.handle(received(context.delivery.event), context)
-        except Exception as error:  # whatever a handler raises is its delivery's affair, not the dispatcher's
+        except (Exception, SystemExit) as error:  # its delivery's affair, not the dispatcher's
             return error
         return None
 

@@ -25,7 +25,7 @@ class Ending:
     counted: bool = True  # False: the attempt is given back
 
 
-def ending_after(error: Exception | None, delivery: Delivery, policy: RetryPolicy) -> Ending:
+def ending_after(error: BaseException | None, delivery: Delivery, policy: RetryPolicy) -> Ending:
     """What follows from how the handler ended; ``error`` is what it raised.
 
     A held alias is waited for. A rule that said no (a gate, a moved alias) is an answer: asking again gives
@@ -57,7 +57,7 @@ def abandoned(delivery: Delivery, policy: RetryPolicy) -> Ending | None:
     return Ending(DeliveryState.DEAD, error=died + last)
 
 
-def text_of(error: Exception) -> str:
+def text_of(error: BaseException) -> str:
     """An error as it is kept with the delivery: without secrets, and not endless."""
     if isinstance(error, PodiumError):
         said = f"{error.message} {error.remedy}".strip()

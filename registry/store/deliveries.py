@@ -13,6 +13,7 @@ from registry.deliveries import OPEN, TRANSITIONS, Arrival, Delivery, DeliverySt
 from registry.errors import DeliveryNotFound, DeliveryRefused, StaleAuthority
 from registry.store.outbox import EVENT_COLUMNS, event_of
 from registry.store.session import Session
+from registry.text import storable
 from registry.values import Access, Event
 
 _OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN))
@@ -207,7 +208,7 @@ class StoredDeliveries:
                 epoch=delivery.epoch,
                 state=state.value,
                 due_at=now + timedelta(seconds=delay),
-                error=error,
+                error=None if error is None else storable(error),
                 waits_for=waits_for,
                 refund=0 if counted else 1,
                 now=now,
@@ -256,7 +257,7 @@ class StoredDeliveries:
             if not consumers:
                 raise DeliveryNotFound(
                     f"Nothing serves a subscription '{subscription}'.",
-                    remedy="Name it APP/NAME; 'podium events subscriptions' lists those that are served.",
+                    remedy="Name it APP/NAME; 'podium dlq list --state all' shows those that were served.",
                 )
             return [self._replay(transaction, consumer, event, subscription) for consumer in consumers]
 

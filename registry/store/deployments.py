@@ -24,6 +24,9 @@ from registry.deployments import (
 from registry.errors import NotFound, Refused
 from registry.events import EventType, RolloutChanged
 from registry.store.session import Session, to_json
+from registry.text import storable
+
+_LONGEST_REASON = 10_000  # characters: what an engine said may be long, and its event must be sent
 
 _EVENTS = {
     RolloutState.STARTED: EventType.ROLLOUT_STARTED,
@@ -293,9 +296,7 @@ class StoredDeployments:
     def _move(self, transaction: Transaction, rollout_id: str, state: RolloutState, reason: str) -> Rollout:
         row = transaction.first(_GET, id=rollout_id)
         if row is None:
-            raise NotFound(
-                f"There is no rollout '{rollout_id[:40]}'.", remedy="See 'podium deployments show'."
-            )
+            raise NotFound(f"There is no rollout '{rollout_id[:40]}'.", remedy="See 'podium events list'.")
         rollout = _rollout(row)
         if state not in TRANSITIONS[rollout.state]:
             raise Refused(
@@ -303,6 +304,7 @@ class StoredDeployments:
                 remedy="Another controller has carried it on; look again.",
             )
         ended = self._session.now() if state in TERMINAL else None
+        reason = storable(reason)[:_LONGEST_REASON]
         transaction.execute(_MOVE, id=rollout_id, state=state.value, reason=reason, ended_at=ended)
         if state in TERMINAL:
             self._emit(transaction, _EVENTS[state], rollout.target, reason)

@@ -55,6 +55,8 @@ def test_fields_that_podium_does_not_know_are_ignored() -> None:
         ([], "report.json"),
         ({**DOCUMENT, "schema": 2}, "schema"),
         ({**DOCUMENT, "metrics": {}}, "metrics"),
+        ({**DOCUMENT, "metrics": {"": ACCURACY}}, "metrics"),
+        ({**DOCUMENT, "metrics": {"a\0": ACCURACY}}, "metrics"),
         ({**DOCUMENT, "subject": {"digest": "v7"}}, "subject.digest"),
         ({key: DOCUMENT[key] for key in ("schema", "subject", "metrics")}, "dataset"),
         (with_metric(value="good"), "metrics.accuracy.value"),
@@ -82,6 +84,9 @@ def test_a_report_without_its_document_is_refused() -> None:
     [
         ("{", "line 2 is not JSON"),
         ("[]", "line 2 has no 'id'"),
+        ("[" * 100_000, "line 2 is not JSON"),
+        ('{"id": "\\ud800", "accuracy": 1}', "the 'id' in line 2 is no text"),
+        ('{"id": "\\u0000", "accuracy": 1}', "the 'id' in line 2 is no text"),
         ('{"accuracy": 1}', "line 2 has no 'id'"),
         ('{"id": 7}', "line 2 has no 'id'"),
         ('{"id": "b", "accuracy": "1"}', "line 2: 'accuracy' is not a number"),
@@ -92,8 +97,9 @@ def test_a_report_without_its_document_is_refused() -> None:
     ],
 )
 def test_an_example_that_cannot_be_read_is_refused_by_its_line(line: str, problem: str) -> None:
-    with pytest.raises(InvalidContent, match=problem):
+    with pytest.raises(InvalidContent, match=problem) as refusal:
         read(examples='{"id": "a", "accuracy": 1}\n' + line)
+    assert "README" in refusal.value.remedy
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))

@@ -141,6 +141,19 @@ def test_a_handler_that_raises_is_tried_again_and_then_dead_with_what_it_said(
     assert "ghp_" not in (dead.error or "")
 
 
+def test_a_handler_that_exits_ends_its_delivery_and_not_the_process(registry: StoredRegistry) -> None:
+    def handler(event: Received[Any], context: Context) -> None:
+        raise SystemExit(3)
+
+    async def scenario() -> None:
+        async with running(registry, MemoryBus(), served(handler, retries=0)):
+            emit_promotion(registry)
+            await eventually(lambda: states(registry) == [DeliveryState.DEAD])
+
+    asyncio.run(scenario())
+    assert "SystemExit: 3" in (registry.deliveries.find()[0].error or "")
+
+
 def test_order_within_a_key_is_kept_also_when_one_of_them_must_be_tried_again(
     registry: StoredRegistry,
 ) -> None:

@@ -102,6 +102,14 @@ def test_a_dead_delivery_lets_the_next_one_pass(registry: StoredRegistry) -> Non
     assert len(claim(registry)) == 1
 
 
+def test_an_error_that_no_database_can_keep_does_not_keep_the_delivery(registry: StoredRegistry) -> None:
+    serve(registry)
+    record(registry, [emit_promotion(registry, "a", 1)])
+    (running,) = claim(registry)
+    registry.deliveries.end(running, DeliveryState.DEAD, error="no file 'caf\udce9'\0")
+    assert "no file 'caf" in str(registry.deliveries.get(running.id).error)
+
+
 def test_with_latest_a_newer_event_supersedes_what_has_not_started(registry: StoredRegistry) -> None:
     serve(registry)
     record(registry, [emit_promotion(registry, "a", 1)], Access.LATEST)
