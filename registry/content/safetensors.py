@@ -144,6 +144,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(document) != len(pairs):
         twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise _Fault(f"its header has the key {twice!r} more than once")
+    "".join(document).encode()  # JSON can escape half a character; what does not encode is no name
     return document
 
 

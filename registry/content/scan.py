@@ -99,17 +99,16 @@ def _status(root: Path) -> os.stat_result:
     except FileNotFoundError:
         raise InvalidContent(f"there is nothing at {root}", remedy="Check the path.") from None
     except OSError as error:
-        raise _unreadable(str(root), error) from error
+        raise unreadable(str(root), error) from error
 
 
 def _walk(folder: Path, prefix: str, notices: list[str]) -> Iterator[ScannedFile]:
     try:
-        entries = list(os.scandir(folder))
+        entries = [(entry, entry.stat(follow_symlinks=False)) for entry in os.scandir(folder)]
     except OSError as error:
-        raise _unreadable(prefix or str(folder), error) from error
-    for entry in entries:
+        raise unreadable(prefix or str(folder), error) from error
+    for entry, status in entries:
         path = prefix + entry.name
-        status = entry.stat(follow_symlinks=False)
         if _is_junk(entry.name, stat.S_ISDIR(status.st_mode)):
             notices.append(f"left out {check_path(path)}: it is not part of the content")
             continue
@@ -136,7 +135,8 @@ def _unfit(folder: Path, path: str, mode: int) -> InvalidContent:
     return InvalidContent(f"{path} is neither a file nor a folder", remedy="Remove it.", path=path)
 
 
-def _unreadable(path: str, error: OSError) -> InvalidContent:
+def unreadable(path: str, error: OSError) -> InvalidContent:
+    """What to say of a file or folder that the system does not let be read."""
     return InvalidContent(
         f"{path} cannot be read: {error.strerror}", remedy="Check its owner and permissions.", path=path
     )

@@ -25,7 +25,7 @@ from registry.content.failing import FirstFailure
 from registry.content.manifest import ChunkRef, FileEntry, Manifest
 from registry.content.progress import Progress, Silent
 from registry.content.safetensors import read_header_through
-from registry.content.scan import FileState, Scan, ScannedFile
+from registry.content.scan import FileState, Scan, ScannedFile, unreadable
 from registry.errors import InvalidContent
 
 _MOST_FILES_AT_ONCE = 4
@@ -183,6 +183,8 @@ def _opened(file: ScannedFile) -> Iterator[int]:
     try:
         # A link put there since the scan is not followed.
         descriptor = os.open(file.source, os.O_RDONLY | os.O_NOFOLLOW)
+    except PermissionError as error:
+        raise unreadable(file.path, error) from error
     except OSError as error:
         raise _changed(file) from error
     try:

@@ -14,10 +14,10 @@ from registry.content.kinds import Kind, validate
 from registry.content.manifest import Manifest
 from registry.content.progress import Progress
 from registry.content.reading import ChunkSource, check_chunk, read_headers, read_range
-from registry.content.scan import scan
+from registry.content.scan import Scan, scan, unreadable
 from registry.content.upload import upload
 from registry.errors import ContentDamaged, InvalidInput, NotFound
-from registry.reports import read_report
+from registry.reports import Report, read_report
 from registry.settings import Settings
 from registry.store import values
 from registry.store.session import Session
@@ -55,8 +55,7 @@ class FileStore:
         Raises:
             InvalidContent: they are not what the kind requires, or change meanwhile.
         """
-        found = validate(_kind(kind), scan(path))
-        report = read_report(lambda name: _bytes(path / name)) if kind == Kind.REPORT else None
+        found, report = _validated(path, _kind(kind))
         done = upload(found, self._store, progress=progress)
         return StoredFiles(kind, done.manifest, found.notices, report, done.bytes_sent)
 
@@ -106,6 +105,15 @@ class FileStore:
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
+
+
+def _validated(path: Path, kind: Kind) -> tuple[Scan, Report | None]:
+    scanned = scan(path)
+    try:
+        report = read_report(lambda name: _bytes(path / name)) if kind is Kind.REPORT else None
+        return validate(kind, scanned), report
+    except OSError as error:
+        raise unreadable(str(error.filename or path), error) from error
 
 
 def _kind(kind: str) -> Kind:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import socket
 import struct
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.content.scan import Scan, scan
 from registry.processes import Process
 from registry.protocol import Registry
 from tests.common import content
@@ -151,6 +153,12 @@ BROKEN: dict[str, Callable[[Path], object]] = {
             b"\0" * 16,
         ),
     ),
+    "a key that is half a character": lambda folder: weights(
+        folder,
+        content.with_header(
+            '{"a\\ud800": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}', b"\0" * 16
+        ),
+    ),
     "a pickle": lambda folder: (folder / "extra.pt").write_bytes(pickle.dumps({"a": [1, 2]}, protocol=2)),
     "a pickle under another name": lambda folder: (folder / "notes.txt").write_bytes(pickle.dumps([1, 2, 3])),
     "a link": lambda folder: (folder / "link.json").symlink_to(folder / "adapter_config.json"),
@@ -184,6 +192,24 @@ def test_an_empty_folder_and_a_path_that_is_not_there(refused: Callable[..., Res
     (tmp_path / "empty").mkdir()
     assert "no files" in refused("push", "bot", "empty", status=2).stderr
     assert "nothing at" in refused("push", "bot", "missing", status=2).stderr
+
+
+def test_a_file_that_goes_while_it_is_checked(
+    refused: Callable[..., Result], adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanishing(path: Path) -> Scan:
+        found = scan(path)
+        (path / "adapter_config.json").unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr("registry.store.files.scan", vanishing)
+    assert "adapter_config.json" in refused("push", "bot", adapter, status=2).stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="everything can be read by root")
+def test_a_file_that_may_not_be_read(refused: Callable[..., Result], adapter: Path) -> None:
+    (adapter / "adapter_config.json").chmod(0)
+    assert "Permission denied" in refused("push", "bot", adapter, status=2).stderr
 
 
 def test_a_kind_that_is_missing_unknown_or_another(refused: Callable[..., Result], adapter: Path) -> None:
