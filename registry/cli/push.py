@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from registry.cli.output import Output, counted, pairs, size_text, with_output
 from registry.errors import InvalidInput
 from registry.values import Parent, Published, Role
+
+
+class _Place(click.Path):
+    """A path that was really given: an empty one, as an unset variable gives, is not the working folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("the path is empty.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+_PLACE = _Place(path_type=Path)
 
 
 def parents_from(
@@ -23,7 +36,7 @@ def parents_from(
 
 @click.command()
 @click.argument("name")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=_PLACE)
 @click.option("--kind", help="adapter, model, dataset, report, dir, file ...; needed for a new name.")
 @click.option("--base", metavar="REF", help="Base model that an adapter belongs to.")
 @click.option("--data", metavar="REF", multiple=True, help="Data set that it was trained on.")
@@ -78,7 +91,7 @@ def _as_text(published: Published) -> str:
 
 @click.command()
 @click.argument("reference")
-@click.argument("destination", type=click.Path(path_type=Path))
+@click.argument("destination", type=_PLACE)
 @with_output
 def pull(out: Output, reference: str, destination: Path) -> None:
     """Write a version's files into the new folder DESTINATION, every digest verified."""

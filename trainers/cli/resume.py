@@ -7,7 +7,7 @@ import click
 from registry.cli.output import Output, with_output
 from registry.errors import InvalidInput
 from registry.runs import private_pool
-from trainers.cli.run import see_through
+from trainers.cli.run import refuse_detached_here, see_through
 from trainers.forking import Resumed
 from trainers.forking import recover as recover_run
 from trainers.forking import rerun as rerun_run
@@ -64,6 +64,7 @@ def rerun(
 
     It is a new run. Without --from nothing is reused.
     """
+    refuse_detached_here(local=local, detach=detach)
     resumed = rerun_run(
         out.registry,
         run,

@@ -12,6 +12,7 @@ import click
 from rich.console import RenderableType
 
 from registry.cli.output import Output, with_output
+from registry.errors import InvalidInput
 from registry.runs import Run, RunState, private_pool
 from trainers.cli.shown import result_of, run_data
 from trainers.errors import RunFailed
@@ -76,6 +77,14 @@ def evaluate(
     _submit(out, located, {name: value for name, value in given.items() if value is not None}, **options)
 
 
+def refuse_detached_here(*, local: bool, detach: bool) -> None:
+    """Nobody would take what is queued for a private worker that ends with this command."""
+    if local and detach:
+        raise InvalidInput(
+            "--local runs it in this command, and --detach leaves it.", remedy="Give one of the two."
+        )
+
+
 def _submit(
     out: Output,
     located: Located,
@@ -86,6 +95,7 @@ def _submit(
     local: bool,
     strict: bool,
 ) -> None:
+    refuse_detached_here(local=local, detach=detach)
     for notice in located.notices:
         out.note(notice)
     request = prepare(out.registry, located, arguments, publish=publish)
