@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -66,6 +67,12 @@ class _Board:
         if self._lines.get(service) == line:
             return
         self._lines[service] = line
+        try:
+            self._print(service, line, healthy)
+        except OSError:  # who read this is gone, and everything else goes on
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _print(self, service: str, line: str, healthy: bool) -> None:
         if self._out.as_json:
             click.echo(json.dumps({"service": service, "status": line, "healthy": healthy}))
         else:
@@ -89,16 +96,15 @@ async def _run_all(
         for name, service in services.items()
     ]
     await stop.wait()
-    _, late = await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+    late = (await asyncio.wait(tasks, timeout=_STOP_SECONDS))[1] if tasks else set()
     for task in late:
         task.cancel()
     await asyncio.gather(*late, return_exceptions=True)
 
 
 def _on_signal(stop: asyncio.Event, board: _Board) -> None:
-    if not stop.is_set():
-        board.say("podium", "stopping")
     stop.set()
+    board.say("podium", "stopping")
 
 
 async def _keep_running(

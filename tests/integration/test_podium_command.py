@@ -121,3 +121,17 @@ def test_an_s3_store_that_cannot_be_used(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert registry.catalog.artifacts() == []
+
+
+def test_podium_up_stops_when_it_is_told_also_when_nobody_reads_it_any_more(place: Place) -> None:
+    with start(place, "up", "--without", "serving", "--without", "worker") as up:
+        assert up.stdout is not None
+        assert up.stderr is not None
+        try:
+            assert any("listening" in line for line in up.stdout)
+            up.stdout.close()
+            up.terminate()
+            assert up.wait(timeout=60) == 0
+            assert "Traceback" not in up.stderr.read()
+        finally:
+            up.kill()
