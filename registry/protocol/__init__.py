@@ -1,0 +1,32 @@
+"""The `Registry` protocol: all that other rooms may ask of the registry.
+
+It is cut by use case into facets, so that no class grows to know everything. `registry.connect()` returns an
+implementation over the database; another over HTTP may take its place without its callers noticing. All calls
+are synchronous and thread-safe.
+"""
+
+from registry.protocol.apps import Apps
+from registry.protocol.catalog import Catalog
+from registry.protocol.deployments import Deployments
+from registry.protocol.events import Deliveries, Events
+from registry.protocol.leases import Leases
+from registry.protocol.promotions import Evaluations, Lineage, Promotions
+from registry.protocol.registry import Registry
+from registry.protocol.runs import Checkpoints, Runs, Steps, Workers
+
+__all__ = [
+    "Apps",
+    "Catalog",
+    "Checkpoints",
+    "Deliveries",
+    "Deployments",
+    "Evaluations",
+    "Events",
+    "Leases",
+    "Lineage",
+    "Promotions",
+    "Registry",
+    "Runs",
+    "Steps",
+    "Workers",
+]
