@@ -89,10 +89,12 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """All routes of a deployment, under one generation that rises with every change of any of them."""
+    """All routes of a deployment, and who may use them, under one generation that rises with every change."""
 
     generation: int = 0
     routes: Mapping[str, Route] = field(default_factory=dict)  # served name (also BASE) -> route
+    engine: str = ""  # settings with which the base runs, as the controller wrote them down
+    keys: Mapping[str, str] | None = None  # id of a client's key -> its sha256; None: nobody needs a key
 
     @property
     def base(self) -> Loaded | None:
@@ -111,6 +113,32 @@ class Block:
     at: datetime
 
 
+class ConditionType(StrEnum):
+    AVAILABLE = "available"  # every name that has a route is answered
+    UP_TO_DATE = "up-to-date"  # all replicas are there, and have the newest map
+    PROGRESSING = "progressing"  # something is being brought about
+    PAUSED = "paused"  # nothing new is rolled out
+    FAILED = "failed"  # what was asked for last could not be served
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One thing that is true or not of a deployment, as its controller last saw it, and why."""
+
+    type: ConditionType
+    holds: bool
+    reason: str = ""  # in words
+    since: datetime | None = None  # when it came to hold or not; set by the registry
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "type": self.type.value,
+            "holds": self.holds,
+            "reason": self.reason,
+            "since": self.since.isoformat() if self.since else None,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """What the controller last saw of a replica, for people and for clients that look for an address."""
@@ -118,7 +146,8 @@ class ReplicaStatus:
     deployment: str
     index: int
     phase: str
-    endpoint: str | None = None
+    endpoint: str | None = None  # the process's own
+    address: str | None = None  # where clients ask: the proxy's, or its own without one
     boot: str | None = None
     base: str | None = None
     models: tuple[str, ...] = ()
@@ -132,6 +161,7 @@ class ReplicaStatus:
             "index": self.index,
             "phase": self.phase,
             "endpoint": self.endpoint,
+            "address": self.address,
             "boot": self.boot,
             "base": self.base,
             "models": list(self.models),

@@ -30,6 +30,11 @@ class EventType(StrEnum):
     ROLLOUT_FAILED = "podium.rollout.failed"
     ROLLOUT_REVERTED = "podium.rollout.reverted"
     ROLLOUT_SUPERSEDED = "podium.rollout.superseded"
+    DEPLOYMENT_PAUSED = "podium.deployment.paused"
+    DEPLOYMENT_RESUMED = "podium.deployment.resumed"
+    DEPLOYMENT_RESTARTED = "podium.deployment.restarted"
+    DEPLOYMENT_UNBLOCKED = "podium.deployment.unblocked"
+    DEPLOYMENT_REKEYED = "podium.deployment.rekeyed"
 
 
 class Data(BaseModel):
@@ -111,6 +116,15 @@ class RolloutChanged(Data):
     seconds: float | None = None  # since the promotion
 
 
+class DeploymentTold(Data):
+    """Data of all deployment events: what a person told a deployment."""
+
+    deployment: str
+    reason: str = ""
+    digest: str | None = None  # of what was unblocked
+    key: str | None = None  # id of the key that was added or revoked; None: all of them
+
+
 DATA: dict[EventType, type[Data]] = {
     EventType.VERSION_PUBLISHED: VersionPublished,
     EventType.ALIAS_PROMOTED: AliasMoved,
@@ -120,4 +134,5 @@ DATA: dict[EventType, type[Data]] = {
     EventType.EVALUATION_RECORDED: EvaluationRecorded,
     **{t: RunChanged for t in EventType if t.startswith("podium.run.")},
     **{t: RolloutChanged for t in EventType if t.startswith("podium.rollout.")},
+    **{t: DeploymentTold for t in EventType if t.startswith("podium.deployment.")},
 }

@@ -10,6 +10,7 @@ from registry.protocol.catalog import Catalog
 from registry.protocol.deployments import Deployments
 from registry.protocol.events import Deliveries, Events
 from registry.protocol.leases import Leases
+from registry.protocol.operations import ClientKeys, Operations
 from registry.protocol.promotions import Evaluations, Lineage, Promotions
 from registry.protocol.registry import Registry
 from registry.protocol.runs import Checkpoints, Runs, Steps, Workers
@@ -18,12 +19,14 @@ __all__ = [
     "Apps",
     "Catalog",
     "Checkpoints",
+    "ClientKeys",
     "Deliveries",
     "Deployments",
     "Evaluations",
     "Events",
     "Leases",
     "Lineage",
+    "Operations",
     "Promotions",
     "Registry",
     "Runs",

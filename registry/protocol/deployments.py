@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from registry.deployments import Block, ReplicaStatus, Rollout, RolloutState, Route, RouteTable, Target
+from registry.deployments import (
+    Block,
+    Condition,
+    ReplicaStatus,
+    Rollout,
+    RolloutState,
+    Route,
+    RouteTable,
+    Target,
+)
 
 
 class Deployments(Protocol):
@@ -20,6 +29,9 @@ class Deployments(Protocol):
 
     def flip(self, rollout_id: str) -> Route:
         """Decide that the served name is answered by the rollout's version; the table's generation rises."""
+
+    def record_engine(self, deployment: str, engine: str) -> None:
+        """Write down the settings with which the recorded base runs from now on."""
 
     def finish(self, rollout_id: str, state: RolloutState, reason: str = "") -> Rollout:
         """End a rollout, with its event. Raises `Refused` if it has ended."""
@@ -64,13 +76,16 @@ class Deployments(Protocol):
 
     def blocks(self, deployment: str) -> list[Block]: ...
 
-    def unblock(self, deployment: str, digest: str) -> None: ...
+    def observe(
+        self, deployment: str, replicas: Sequence[ReplicaStatus], conditions: Sequence[Condition] = ()
+    ) -> None:
+        """Record what was last seen of all replicas of a deployment, and of the deployment as a whole."""
 
-    def observe(self, deployment: str, replicas: Sequence[ReplicaStatus]) -> None:
-        """Record what was last seen of all replicas of a deployment."""
+    def conditions(self, deployment: str) -> list[Condition]:
+        """What was last seen of the deployment as a whole."""
 
     def replicas(self, deployment: str | None = None) -> list[ReplicaStatus]:
         """What was last seen of replicas."""
 
     def users(self, digest: str) -> list[str]:
-        """Deployments that need a content: routed to, kept for a rollback, or being rolled out."""
+        """Deployments that need a content: routed to, kept for a rollback, being rolled out, or declared."""

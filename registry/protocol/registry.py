@@ -10,6 +10,7 @@ from registry.protocol.catalog import Catalog
 from registry.protocol.deployments import Deployments
 from registry.protocol.events import Deliveries, Events
 from registry.protocol.leases import Leases
+from registry.protocol.operations import ClientKeys, Operations
 from registry.protocol.promotions import Evaluations, Lineage, Promotions
 from registry.protocol.runs import Checkpoints, Runs, Steps, Workers
 from registry.values import Origin
@@ -43,6 +44,10 @@ class Registry(Protocol):
     def deliveries(self) -> Deliveries: ...
     @property
     def deployments(self) -> Deployments: ...
+    @property
+    def operations(self) -> Operations: ...
+    @property
+    def client_keys(self) -> ClientKeys: ...
     @property
     def apps(self) -> Apps: ...
     @property

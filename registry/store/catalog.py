@@ -149,7 +149,7 @@ class StoredCatalog:
     def _refuse_in_use(self, reader: Transaction, key: int, version: Version) -> None:
         for (alias,) in reader.all(_HELD_BY, version=key):
             raise _in_use(version, f"'{version.artifact}:{alias}' is at it", "Move the alias first.")
-        for user in deployments_using(reader, version):
+        for user in deployments_using(reader, version.digest):
             raise _in_use(
                 version, f"the deployment '{user}' serves it", "Deploy it without this version first."
             )

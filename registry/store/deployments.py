@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
-from registry.database.engine import Row, Transaction, to_time
+from registry.database.engine import Transaction, to_time
 from registry.database.statements import sql
 from registry.deployments import (
     TERMINAL,
     TRANSITIONS,
     Block,
+    Condition,
+    ConditionType,
     Loaded,
     ReplicaStatus,
     Rollout,
@@ -23,7 +25,10 @@ from registry.deployments import (
 )
 from registry.errors import NotFound, Refused
 from registry.events import EventType, RolloutChanged
+from registry.store.client_keys import accepted_keys
+from registry.store.rollout_rows import identity, to_rollout, to_route, to_status
 from registry.store.session import Session, to_json
+from registry.store.usage import deployments_using
 from registry.text import storable
 
 _LONGEST_REASON = 10_000  # characters: what an engine said may be long, and its event must be sent
@@ -86,11 +91,12 @@ _PROMOTED_AT = sql("""
     SELECT p.at FROM promotion p JOIN artifact a ON a.id = p.artifact_id
     WHERE a.name = :artifact AND p.alias = :alias AND p.generation = :generation
 """)
-_TABLE = sql("SELECT generation FROM route_table WHERE deployment = :deployment")
+_TABLE = sql("SELECT generation, engine FROM route_table WHERE deployment = :deployment")
 _RAISE = sql("""
-    INSERT INTO route_table (deployment, generation) VALUES (:deployment, 1)
+    INSERT INTO route_table (deployment, generation, engine) VALUES (:deployment, 1, '')
     ON CONFLICT (deployment) DO UPDATE SET generation = route_table.generation + 1
 """)
+_RECORD_ENGINE = sql("UPDATE route_table SET engine = :engine WHERE deployment = :deployment")
 _ROUTES = sql("""
     SELECT served, ref, digest, generation, rollout, previous_ref, previous_digest
     FROM route WHERE deployment = :deployment ORDER BY served
@@ -119,7 +125,6 @@ _BLOCKS = sql("""
     SELECT deployment, digest, base_digest, engine, reason, at FROM block
     WHERE deployment = :deployment ORDER BY at
 """)
-_UNBLOCK = sql("DELETE FROM block WHERE deployment = :deployment AND digest = :digest")
 _PUT_REPLICA = sql("""
     INSERT INTO replica (deployment, index_no, status, at) VALUES (:deployment, :index, :status, :now)
     ON CONFLICT (deployment, index_no) DO UPDATE SET status = excluded.status, at = excluded.at
@@ -129,10 +134,19 @@ _REPLICAS = sql("""
     SELECT status, at FROM replica WHERE (CAST(:deployment AS TEXT) IS NULL OR deployment = :deployment)
     ORDER BY deployment, index_no
 """)
-_USERS = sql("""
-    SELECT deployment FROM route WHERE digest = :digest OR previous_digest = :digest
-    UNION SELECT deployment FROM rollout WHERE digest = :digest AND ended_at IS NULL
+_CONDITIONS = sql("""
+    SELECT type, holds, reason, since FROM deployment_condition WHERE deployment = :deployment ORDER BY type
 """)
+_PUT_CONDITION = sql("""
+    INSERT INTO deployment_condition (deployment, type, holds, reason, since)
+    VALUES (:deployment, :type, :holds, :reason, :now)
+    ON CONFLICT (deployment, type) DO UPDATE
+    SET holds = excluded.holds, reason = excluded.reason,
+        since = CASE WHEN deployment_condition.holds = excluded.holds
+                THEN deployment_condition.since ELSE excluded.since END
+""")
+_DROP_INTENT = sql("DELETE FROM deployment_intent WHERE deployment = :deployment")
+_DROP_CONDITIONS = sql("DELETE FROM deployment_condition WHERE deployment = :deployment")
 
 
 class StoredDeployments:
@@ -143,9 +157,9 @@ class StoredDeployments:
 
     def begin(self, target: Target) -> Rollout:
         with self._session.writing() as transaction:
-            same = transaction.first(_SAME, **_identity(target))
+            same = transaction.first(_SAME, **identity(target))
             if same is not None:
-                return _rollout(same)
+                return to_rollout(same)
             self._make_way(transaction, target)
             self._skip_between(transaction, target)
             return self._insert(transaction, target)
@@ -154,6 +168,10 @@ class StoredDeployments:
         with self._session.writing() as transaction:
             rollout = self._move(transaction, rollout_id, RolloutState.FLIPPED, "")
             return _put_route(transaction, rollout)
+
+    def record_engine(self, deployment: str, engine: str) -> None:
+        with self._session.writing() as transaction:
+            transaction.execute(_RECORD_ENGINE, deployment=deployment, engine=engine)
 
     def finish(self, rollout_id: str, state: RolloutState, reason: str = "") -> Rollout:
         if state not in TERMINAL:
@@ -187,9 +205,10 @@ class StoredDeployments:
 
     def routes(self, deployment: str) -> RouteTable:
         with self._session.reading() as reader:
-            generation = reader.first(_TABLE, deployment=deployment)
-            routes = [_route(row) for row in reader.all(_ROUTES, deployment=deployment)]
-        return RouteTable(generation[0] if generation else 0, {route.served: route for route in routes})
+            generation, engine = reader.first(_TABLE, deployment=deployment) or (0, "")
+            routes = [to_route(row) for row in reader.all(_ROUTES, deployment=deployment)]
+            keys = accepted_keys(reader, deployment)
+        return RouteTable(generation, {route.served: route for route in routes}, engine, keys)
 
     def with_routes(self) -> list[str]:
         with self._session.reading() as reader:
@@ -204,6 +223,8 @@ class StoredDeployments:
             transaction.execute(_BURY, deployment=deployment)
             transaction.execute(_UNBLOCK_ALL, deployment=deployment)
             transaction.execute(_DROP_REPLICAS, deployment=deployment, count=0)
+            transaction.execute(_DROP_CONDITIONS, deployment=deployment)
+            transaction.execute(_DROP_INTENT, deployment=deployment)  # but no key: closed stays closed
 
     def block(self, block: Block) -> None:
         with self._session.writing() as transaction:
@@ -225,15 +246,9 @@ class StoredDeployments:
             for d, digest, base, engine, reason, at in rows
         ]
 
-    def unblock(self, deployment: str, digest: str) -> None:
-        with self._session.writing() as transaction:
-            if not transaction.execute(_UNBLOCK, deployment=deployment, digest=digest):
-                raise NotFound(
-                    f"Deployment '{deployment}' blocks no content {digest[:19]}.",
-                    remedy="Nothing is to be done.",
-                )
-
-    def observe(self, deployment: str, replicas: Sequence[ReplicaStatus]) -> None:
+    def observe(
+        self, deployment: str, replicas: Sequence[ReplicaStatus], conditions: Sequence[Condition] = ()
+    ) -> None:
         with self._session.writing() as transaction:
             now = self._session.now()
             for status in replicas:
@@ -242,24 +257,31 @@ class StoredDeployments:
                     _PUT_REPLICA, deployment=deployment, index=status.index, status=body, now=now
                 )
             transaction.execute(_DROP_REPLICAS, deployment=deployment, count=len(replicas))
+            for condition in conditions:
+                _put_condition(transaction, deployment, condition, now)
+
+    def conditions(self, deployment: str) -> list[Condition]:
+        with self._session.reading() as reader:
+            rows = reader.all(_CONDITIONS, deployment=deployment)
+        return [Condition(ConditionType(t), bool(h), why, to_time(at)) for t, h, why, at in rows]
 
     def replicas(self, deployment: str | None = None) -> list[ReplicaStatus]:
         with self._session.reading() as reader:
             rows = reader.all(_REPLICAS, deployment=deployment)
-        return [_status(row) for row in rows]
+        return [to_status(row) for row in rows]
 
     def users(self, digest: str) -> list[str]:
         with self._session.reading() as reader:
-            return sorted(row[0] for row in reader.all(_USERS, digest=digest))
+            return deployments_using(reader, digest)
 
     def _rollouts(self, statement: object, **parameters: object) -> list[Rollout]:
         with self._session.reading() as reader:
-            return [_rollout(row) for row in reader.all(statement, **parameters)]  # type: ignore[arg-type]
+            return [to_rollout(row) for row in reader.all(statement, **parameters)]  # type: ignore[arg-type]
 
     def _make_way(self, transaction: Transaction, target: Target) -> None:
         """End the open rollout of the same name, which the new one replaces."""
         for row in transaction.all(_OPEN, deployment=target.deployment):
-            rollout = _rollout(row)
+            rollout = to_rollout(row)
             if rollout.target.served == target.served:
                 self._move(transaction, rollout.id, RolloutState.SUPERSEDED, f"{target.ref} was asked for")
 
@@ -287,7 +309,7 @@ class StoredDeployments:
     def _insert(self, transaction: Transaction, target: Target, *, announce: bool = True) -> Rollout:
         rollout = Rollout(uuid.uuid4().hex, target, RolloutState.STARTED, self._session.now())
         transaction.execute(
-            _INSERT, id=rollout.id, now=rollout.started_at, digest=target.digest, **_identity(target)
+            _INSERT, id=rollout.id, now=rollout.started_at, digest=target.digest, **identity(target)
         )
         if announce:
             self._emit(transaction, EventType.ROLLOUT_STARTED, target, "")
@@ -297,7 +319,7 @@ class StoredDeployments:
         row = transaction.first(_GET, id=rollout_id)
         if row is None:
             raise NotFound(f"There is no rollout '{rollout_id[:40]}'.", remedy="See 'podium events list'.")
-        rollout = _rollout(row)
+        rollout = to_rollout(row)
         if state not in TRANSITIONS[rollout.state]:
             raise Refused(
                 f"The rollout of {rollout.target.ref} is {rollout.state} and cannot become {state}.",
@@ -329,22 +351,21 @@ class StoredDeployments:
         self._session.emit(transaction, type, data, subject=subject, key=target.artifact)
 
 
-def _identity(target: Target) -> dict[str, object]:
-    return {
-        "deployment": target.deployment,
-        "revision": target.revision,
-        "served": target.served,
-        "artifact": target.artifact,
-        "alias": target.alias or "",
-        "generation": target.generation,
-        "version": target.version,
-    }
+def _put_condition(transaction: Transaction, deployment: str, condition: Condition, now: datetime) -> None:
+    transaction.execute(
+        _PUT_CONDITION,
+        deployment=deployment,
+        type=condition.type.value,
+        holds=int(condition.holds),
+        reason=storable(condition.reason)[:_LONGEST_REASON],
+        now=now,
+    )
 
 
 def _put_route(transaction: Transaction, rollout: Rollout) -> Route:
     target = rollout.target
     rows = transaction.all(_ROUTES, deployment=target.deployment)
-    before = next((_route(row) for row in rows if row[0] == target.served), None)
+    before = next((to_route(row) for row in rows if row[0] == target.served), None)
     current = Loaded(target.ref, target.digest)
     previous = None
     if before is not None:
@@ -364,41 +385,3 @@ def _put_route(transaction: Transaction, rollout: Rollout) -> Route:
         previous_digest=previous.digest if previous else None,
     )
     return route
-
-
-def _rollout(row: Row) -> Rollout:
-    (
-        id,
-        deployment,
-        revision,
-        served,
-        artifact,
-        alias,
-        generation,
-        version,
-        digest,
-        state,
-        started,
-        ended,
-        reason,
-    ) = row
-    target = Target(deployment, revision, served, artifact, alias or None, generation, version, digest)
-    return Rollout(
-        id,
-        target,
-        RolloutState(state),
-        to_time(started),
-        to_time(ended) if ended is not None else None,
-        reason,
-    )
-
-
-def _route(row: Row) -> Route:
-    served, ref, digest, generation, rollout, previous_ref, previous_digest = row
-    previous = Loaded(previous_ref, previous_digest) if previous_ref else None
-    return Route(served, Loaded(ref, digest), generation, rollout, previous)
-
-
-def _status(row: Row) -> ReplicaStatus:
-    raw = json.loads(row[0])
-    return ReplicaStatus(**{**raw, "models": tuple(raw["models"]), "at": to_time(row[1])})

@@ -14,12 +14,14 @@ from registry.settings import Settings
 from registry.store.apps import StoredApps
 from registry.store.catalog import StoredCatalog
 from registry.store.checkpoints import StoredCheckpoints
+from registry.store.client_keys import StoredClientKeys
 from registry.store.deliveries import StoredDeliveries
 from registry.store.deployments import StoredDeployments
 from registry.store.evidence import StoredEvaluations
 from registry.store.files import FileStore
 from registry.store.leases import StoredLeases
 from registry.store.lineage import StoredLineage
+from registry.store.operations import StoredOperations
 from registry.store.outbox import StoredEvents
 from registry.store.promotions import StoredPromotions
 from registry.store.runs import StoredRuns
@@ -96,6 +98,14 @@ class StoredRegistry:
     @cached_property
     def deployments(self) -> StoredDeployments:
         return StoredDeployments(self._session)
+
+    @cached_property
+    def operations(self) -> StoredOperations:
+        return StoredOperations(self._session)
+
+    @cached_property
+    def client_keys(self) -> StoredClientKeys:
+        return StoredClientKeys(self._session)
 
     @cached_property
     def apps(self) -> StoredApps:

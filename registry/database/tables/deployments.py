@@ -1,4 +1,4 @@
-"""Rollouts, routes, blocks, and what was last seen of replicas."""
+"""Rollouts, routes, blocks, what people told deployments, and what was last seen of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class RouteTableRow(SQLModel, table=True):
 
     deployment: str = Field(primary_key=True)
     generation: int
+    engine: str = text(default="")  # settings with which the base runs; empty: none yet
 
 
 class RouteRow(SQLModel, table=True):
@@ -69,7 +70,7 @@ class RolloutRow(SQLModel, table=True):
     digest: str = Field(index=True)
     state: str
     reason: str = text(default="")
-    past: int = 0  # 1: the deployment was removed since, and one of its name begins anew
+    past: int = 0  # 1: the deployment was removed since, or a person asked for another try: it begins anew
     started_at: Moment = time()
     ended_at: Moment | None = time(nullable=True)
 
@@ -92,3 +93,38 @@ class ReplicaRow(SQLModel, table=True):
     index_no: int = Field(primary_key=True)
     status: str = text()  # JSON
     at: Moment = time()
+
+
+class IntentRow(SQLModel, table=True):
+    __tablename__ = "deployment_intent"
+
+    deployment: str = Field(primary_key=True)
+    paused: int
+    reason: str = text(default="")
+    actor: str
+    at: Moment = time()
+    restarts: int
+
+
+class ClientKeyRow(SQLModel, table=True):
+    """Revoked keys stay: a deployment that has ever had one is not opened by revoking the last."""
+
+    __tablename__ = "client_key"
+
+    deployment: str = Field(primary_key=True)
+    id: str = Field(primary_key=True)
+    label: str
+    sha256: str
+    actor: str
+    at: Moment = time()
+    revoked_at: Moment | None = time(nullable=True)
+
+
+class ConditionRow(SQLModel, table=True):
+    __tablename__ = "deployment_condition"
+
+    deployment: str = Field(primary_key=True)
+    type: str = Field(primary_key=True)
+    holds: int
+    reason: str = text(default="")
+    since: Moment = time()

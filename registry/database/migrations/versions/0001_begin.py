@@ -17,8 +17,11 @@ def upgrade() -> None:
     _create_artifact()
     _create_block()
     _create_chunk()
+    _create_client_key()
     _create_consumer()
     _create_content()
+    _create_deployment_condition()
+    _create_deployment_intent()
     _create_event()
     _create_lease()
     _create_podium()
@@ -74,8 +77,11 @@ def downgrade() -> None:
     op.drop_table("podium")
     op.drop_table("lease")
     op.drop_table("event")
+    op.drop_table("deployment_intent")
+    op.drop_table("deployment_condition")
     op.drop_table("content")
     op.drop_table("consumer")
+    op.drop_table("client_key")
     op.drop_table("chunk")
     op.drop_table("block")
     op.drop_table("artifact")
@@ -137,6 +143,20 @@ def _create_chunk() -> None:
     )
 
 
+def _create_client_key() -> None:
+    op.create_table(
+        "client_key",
+        sa.Column("deployment", sa.String(), nullable=False),
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("label", sa.String(), nullable=False),
+        sa.Column("sha256", sa.String(), nullable=False),
+        sa.Column("actor", sa.String(), nullable=False),
+        sa.Column("at", _MOMENT, nullable=False),
+        sa.Column("revoked_at", _MOMENT, nullable=True),
+        sa.PrimaryKeyConstraint("deployment", "id"),
+    )
+
+
 def _create_consumer() -> None:
     op.create_table(
         "consumer",
@@ -155,6 +175,31 @@ def _create_content() -> None:
         sa.Column("files", sa.Integer(), nullable=False),
         sa.Column("manifest", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("digest"),
+    )
+
+
+def _create_deployment_condition() -> None:
+    op.create_table(
+        "deployment_condition",
+        sa.Column("deployment", sa.String(), nullable=False),
+        sa.Column("type", sa.String(), nullable=False),
+        sa.Column("holds", sa.Integer(), nullable=False),
+        sa.Column("reason", sa.Text(), server_default=sa.text("('')"), nullable=False),
+        sa.Column("since", _MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("deployment", "type"),
+    )
+
+
+def _create_deployment_intent() -> None:
+    op.create_table(
+        "deployment_intent",
+        sa.Column("deployment", sa.String(), nullable=False),
+        sa.Column("paused", sa.Integer(), nullable=False),
+        sa.Column("reason", sa.Text(), server_default=sa.text("('')"), nullable=False),
+        sa.Column("actor", sa.String(), nullable=False),
+        sa.Column("at", _MOMENT, nullable=False),
+        sa.Column("restarts", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("deployment"),
     )
 
 
@@ -250,6 +295,7 @@ def _create_rollout() -> None:
         sqlite_where=sa.text("ended_at IS NULL"),
         postgresql_where=sa.text("ended_at IS NULL"),
     )
+    op.create_index("rollout_promotion", "rollout", ["artifact", "alias", "generation"])
     op.create_index(
         "rollout_target",
         "rollout",
@@ -258,7 +304,6 @@ def _create_rollout() -> None:
         sqlite_where=sa.text("past = 0"),
         postgresql_where=sa.text("past = 0"),
     )
-    op.create_index("rollout_promotion", "rollout", ["artifact", "alias", "generation"])
 
 
 def _create_route_table() -> None:
@@ -266,6 +311,7 @@ def _create_route_table() -> None:
         "route_table",
         sa.Column("deployment", sa.String(), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
+        sa.Column("engine", sa.Text(), server_default=sa.text("('')"), nullable=False),
         sa.PrimaryKeyConstraint("deployment"),
     )
 

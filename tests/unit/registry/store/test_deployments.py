@@ -7,10 +7,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from registry.deployments import BASE, Block, Loaded, ReplicaStatus, RolloutState, Target
-from registry.errors import NotFound, Refused, StaleAuthority
+from registry.deployments import (
+    BASE,
+    Block,
+    Condition,
+    ConditionType,
+    Loaded,
+    ReplicaStatus,
+    RolloutState,
+    Target,
+)
+from registry.errors import Refused, StaleAuthority, VersionInUse
 from registry.protocol import Registry
-from registry.values import Origin, Version
+from registry.values import AppObject, Origin, Version
 from tests.common.registries import Maker
 
 
@@ -204,17 +213,13 @@ def test_what_became_of_a_promotion_and_which_were_live_can_be_asked(registry: R
     assert registry.deployments.users(failed.target.digest) == []
 
 
-def test_a_block_stands_until_somebody_takes_it_away(registry: Registry) -> None:
+def test_a_block_is_kept_once(registry: Registry) -> None:
     block = Block("router", "sha256:a", "sha256:b", "e1", "rank too high", datetime.now(UTC))
     registry.deployments.block(block)
     registry.deployments.block(block)
     (found,) = registry.deployments.blocks("router")
     assert replace(found, at=block.at) == block
     assert registry.deployments.blocks("other") == []
-    registry.deployments.unblock("router", "sha256:a")
-    assert registry.deployments.blocks("router") == []
-    with pytest.raises(NotFound):
-        registry.deployments.unblock("router", "sha256:a")
 
 
 def test_what_was_last_seen_of_replicas_replaces_what_was_seen_before(registry: Registry) -> None:
@@ -224,3 +229,30 @@ def test_what_was_last_seen_of_replicas_replaces_what_was_seen_before(registry: 
     (found,) = registry.deployments.replicas("router")
     assert (found.phase, found.detail, found.models) == ("dead", "killed", ("bot:v1",))
     assert found.at is not None
+
+
+def test_a_condition_keeps_the_moment_since_which_it_holds(registry: Registry) -> None:
+    def observe(holds: bool, reason: str) -> Condition:
+        condition = Condition(ConditionType.AVAILABLE, holds, reason)
+        registry.deployments.observe("router", [], [condition])
+        (found,) = registry.deployments.conditions("router")
+        assert replace(found, since=None) == condition and found.since is not None
+        return found
+
+    first = observe(True, "all is well")
+    assert observe(True, "all is still well").since == first.since
+    assert observe(False, "it died").since > first.since
+
+
+def test_a_version_that_a_deployment_names_is_in_use_before_it_is_rolled_out(
+    registry: Registry, make: Maker
+) -> None:
+    named, other = make.adapter(), make.adapter()
+    body = {"base": "tiny:production", "serves": {"bot": named.ref}}
+    declared = [AppObject("app", "deployment", "router", body)]
+    registry.apps.apply("app", declared, plan=registry.apps.plan("app", declared))
+    assert registry.deployments.users(named.digest) == ["router"]
+    assert registry.deployments.users(other.digest) == []
+    with pytest.raises(VersionInUse, match="the deployment 'router' serves it"):
+        registry.catalog.delete(named.ref)
+    registry.catalog.delete(other.ref)
