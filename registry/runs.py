@@ -24,8 +24,9 @@ from registry.values import Lease, Origin, Parent, Role
 
 #: An attempt that is lost again and again is not the worker's bad luck: the run itself kills what it runs on.
 MOST_INTERRUPTIONS = 20
-#: A process that the kernel kills again and again wants more memory than there is.
-MOST_KILLS = 10
+#: Kills at one place (nothing was saved or finished between them) that are the machine's bad luck. After that
+#: it is the run's own doing: it wants more memory than there is, or kills itself.
+MOST_KILLS = 3
 #: Seconds before the first retry; each later one waits twice as long, up to the longest.
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 300.0
 
@@ -307,20 +308,29 @@ def lease_name(run: str) -> str:
     return f"run/{run}"
 
 
-def after_attempt(retries: int, earlier: Sequence[Cause], cause: Cause, backoff: float | None = None) -> Next:
+def after_attempt(
+    retries: int,
+    earlier: Sequence[Cause],
+    cause: Cause,
+    backoff: float | None = None,
+    *,
+    kills: int | None = None,
+) -> Next:
     """Decide what follows from an attempt that ended by ``cause`` after those that ended ``earlier``.
 
-    ``backoff`` is how many seconds the first retry waits.
+    ``backoff`` is how many seconds the first retry waits. ``kills`` is how often it was killed before since
+    it last came further; without it all kills count.
     """
     if cause is Cause.CANCELLED:
         return Next(RunState.CANCELLED)
     if cause is Cause.STOPPED:
         return Next(RunState.INTERRUPTED)
-    too_often = cause is Cause.KILLED and earlier.count(Cause.KILLED) >= MOST_KILLS
-    if cause not in SPENDS_RETRY and not too_often:
+    kills = earlier.count(Cause.KILLED) if kills is None else kills
+    own_doing = cause is Cause.KILLED and kills >= MOST_KILLS
+    if cause not in SPENDS_RETRY and not own_doing:
         interruptions = sum(c not in SPENDS_RETRY for c in earlier)
         return Next(RunState.INTERRUPTED if interruptions >= MOST_INTERRUPTIONS else RunState.QUEUED)
-    failures = sum(c in SPENDS_RETRY for c in earlier)
+    failures = sum(c in SPENDS_RETRY for c in earlier) + max(0, kills - MOST_KILLS)
     first = FIRST_BACKOFF if backoff is None else backoff
     if cause in FINAL or failures >= retries:
         return Next(RunState.FAILED)

@@ -71,8 +71,16 @@ _FAIL_QUEUED = sql("""
     WHERE id = :run AND state = 'queued'
 """)
 _EARLIER = sql("""
-    SELECT cause FROM attempt
+    SELECT number, cause FROM attempt
     WHERE run = :run AND number > :counted_from AND number < :number AND cause IS NOT NULL
+""")
+# The last attempt in which something was saved, or a step came to its end: from there on it is another place.
+_CAME_FURTHER = sql("""
+    SELECT COALESCE(MAX(a.number), 0) FROM attempt a
+    WHERE a.run = :run AND (
+        EXISTS (SELECT 1 FROM checkpoint k WHERE k.run = a.run AND k.attempt = a.number)
+        OR EXISTS (SELECT 1 FROM run s WHERE s.parent = a.run AND s.state = 'succeeded'
+                   AND s.ended_at >= a.started_at))
 """)
 _LIVING_STEPS = sql("SELECT id, state FROM run WHERE parent = :run AND state IN ('queued', 'running')")
 _CANCEL_STEP = sql("""
@@ -248,12 +256,11 @@ def end_in(
     transaction.execute(_FREE, name=lease_name(run_id))
     if state != RunState.RUNNING:
         return run_rows.load(transaction, run_id)
-    earlier = [
-        Cause(row[0])
-        for row in transaction.all(_EARLIER, run=run_id, number=number, counted_from=counted_from)
-    ]
+    ended_by = transaction.all(_EARLIER, run=run_id, number=number, counted_from=counted_from)
+    earlier = [Cause(each) for _, each in ended_by]
+    kills = _kills_here(transaction, run_id, ended_by) if cause is Cause.KILLED else 0
     conditions, asked = _conditions(transaction, run_id)
-    following = after_attempt(retries, earlier, cause, conditions.backoff)
+    following = after_attempt(retries, earlier, cause, conditions.backoff, kills=kills)
     if following.state is RunState.QUEUED and cause in SPENDS_RETRY:
         begins = session.now() + timedelta(seconds=following.delay)
         following = Next(RunState.FAILED) if conditions.is_over(asked, begins) else following
@@ -278,6 +285,12 @@ def end_in(
     ended = run_rows.load(transaction, run_id)
     emit(session, transaction, _EVENTS[following.state], ended, cause)
     return ended
+
+
+def _kills_here(transaction: Transaction, run_id: str, ended_by: Sequence[Row]) -> int:
+    """How often it was killed before since it last came further."""
+    (further,) = transaction.one(_CAME_FURTHER, run=run_id)
+    return sum(each == Cause.KILLED and number >= further for number, each in ended_by)
 
 
 def _conditions(transaction: Transaction, run_id: str) -> tuple[Conditions, datetime]:

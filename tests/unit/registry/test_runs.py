@@ -31,13 +31,23 @@ def test_retries_wait_longer_each_time_and_never_without_end() -> None:
 
 @pytest.mark.parametrize("cause", [Cause.LOST, Cause.PREEMPTED, Cause.UNCONFIRMED, Cause.KILLED])
 def test_what_its_worker_did_spends_no_retry(cause: Cause) -> None:
-    assert after_attempt(0, [cause] * 3, cause).state is RunState.QUEUED
+    assert after_attempt(0, [cause] * (MOST_KILLS - 1), cause).state is RunState.QUEUED
     assert after_attempt(1, [cause] * 3, Cause.ERROR).state is RunState.QUEUED
 
 
 def test_a_run_that_kills_what_it_runs_on_is_not_tried_for_ever() -> None:
     assert after_attempt(9, [Cause.LOST] * MOST_INTERRUPTIONS, Cause.LOST).state is RunState.INTERRUPTED
     assert after_attempt(0, [Cause.KILLED] * MOST_KILLS, Cause.KILLED).state is RunState.FAILED
+
+
+def test_a_kill_that_repeats_itself_spends_retries_and_one_at_another_place_does_not() -> None:
+    def follows(retries: int, kills: int) -> RunState:
+        return after_attempt(retries, [Cause.KILLED] * 9, Cause.KILLED, kills=kills).state
+
+    assert [follows(0, n) for n in (0, MOST_KILLS - 1, MOST_KILLS)] == [RunState.QUEUED] * 2 + [
+        RunState.FAILED
+    ]
+    assert [follows(2, MOST_KILLS + n) for n in range(4)] == [RunState.QUEUED] * 2 + [RunState.FAILED] * 2
 
 
 def test_what_cannot_be_used_is_not_tried_again() -> None:

@@ -14,7 +14,7 @@ from registry import Registry
 from registry.checkpoints import CheckpointState, SavedCheckpoint, surplus
 from registry.errors import InvalidContent, InvalidInput, RunRefused, StaleAuthority
 from registry.resources import Resources
-from registry.runs import Cause, Claim
+from registry.runs import MOST_KILLS, Cause, Claim, RunState
 from tests.common import content
 from tests.common.registries import running
 
@@ -53,6 +53,20 @@ def test_checkpoints_are_still_there_after_a_recover(registry: Registry, tmp_pat
     registry.runs.recover(claim.run.id)
     again(registry, claim.run.id)
     assert [each.step for each in registry.checkpoints.of(claim.run.id)] == [10]
+
+
+def test_a_task_that_is_killed_at_one_place_fails_and_one_that_comes_further_does_not(
+    registry: Registry, tmp_path: Path
+) -> None:
+    acting, claim = running(registry, "train")
+    for step in range(2 * MOST_KILLS):
+        acting.checkpoints.save(claim.run.id, step, state(tmp_path / str(step), str(step)))
+        assert acting.runs.end(claim.run.id, Cause.KILLED).state is RunState.QUEUED
+        acting, claim = again(registry, claim.run.id)
+    for _ in range(MOST_KILLS - 1):  # and once already, when the last one was saved
+        assert acting.runs.end(claim.run.id, Cause.KILLED).state is RunState.QUEUED
+        acting, claim = again(registry, claim.run.id)
+    assert acting.runs.end(claim.run.id, Cause.KILLED).state is RunState.FAILED
 
 
 def test_a_stale_attempt_records_nothing(registry: Registry, tmp_path: Path) -> None:

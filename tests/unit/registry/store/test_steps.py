@@ -12,6 +12,7 @@ from registry.errors import InvalidInput, NotFound, RunRefused, StaleAuthority
 from registry.resources import Resources
 from registry.runs import (
     MOST_DEPTH,
+    MOST_KILLS,
     Cause,
     Claim,
     NewOutput,
@@ -142,6 +143,21 @@ def test_recover_repeats_what_failed_and_keeps_what_is_done(registry: Registry) 
     assert (repeated.id, repeated.state, repeated.arguments) == (step.id, RunState.QUEUED, {"lr": 2})
     (done,) = do(registry)
     assert (done.state, done.attempts, done.error) == (RunState.SUCCEEDED, 2, None)
+
+
+def test_a_driver_that_is_killed_again_and_again_lives_on_while_its_steps_get_done(
+    registry: Registry,
+) -> None:
+    driver = Driver(registry)
+    for number in range(2 * MOST_KILLS):
+        driver.ask(f"/train#{number}")
+        do(registry)
+        assert driver.fail(Cause.KILLED).state is RunState.QUEUED
+        driver.begin()
+    for _ in range(MOST_KILLS - 1):
+        assert driver.fail(Cause.KILLED).state is RunState.QUEUED
+        driver.begin()
+    assert driver.fail(Cause.KILLED).state is RunState.FAILED
 
 
 def test_retries_are_counted_anew_after_a_recover(registry: Registry) -> None:
