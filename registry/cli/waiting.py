@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from registry.cli.output import Output
 from registry.deployments import BASE, TERMINAL, Rollout, RolloutState
 from registry.errors import Refused, Unavailable
+from registry.processes import is_known_dead
 from registry.protocol import Registry
+from registry.references import Reference
 from registry.values import Promotion
 
 _LOOK_SECONDS = 0.5  # a wake-up may be lost, so look this often anyway
+_DECLARED = "Take paused=True out of its declaration, and deploy it."
 
 
 class RolloutFailed(Refused):
@@ -19,41 +24,100 @@ class RolloutFailed(Refused):
 
 
 class RolloutPending(Unavailable):
-    """No deployment has said within the time given whether the version is live."""
+    """No deployment has said within the time given whether the version is live, or none will for now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follower:
+    """A name of a deployment that is to follow the alias."""
+
+    deployment: str
+    served: str
+    paused: str = ""  # how to resume it, if it is paused
+    is_led: bool = True  # a controller is at work on it
 
 
 def wait_until_live(out: Output, promotion: Promotion, timeout: float) -> list[dict[str, Any]]:
     """Block until every deployment that follows the alias answers with the version.
 
+    Where nothing follows it there is nothing to wait for, and that is said.
+
     Raises:
         RolloutFailed: one of them could not, or something newer took its place.
-        RolloutPending: they did not say within ``timeout`` seconds.
+        RolloutPending: they did not say within ``timeout`` seconds, or are paused.
     """
     registry = out.registry
     deadline = time.monotonic() + timeout
-    followers = _followers(registry, promotion)
+    said_so = False
     while True:
         seen = registry.events.position().newest
-        rollouts = registry.deployments.of_promotion(
-            promotion.artifact, promotion.alias, promotion.generation
-        )
-        begun = {(r.target.deployment, r.target.served) for r in rollouts}
-        if rollouts and followers <= begun and all(r.state in TERMINAL for r in rollouts):
-            return _ended(out, promotion, rollouts)
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise _pending(promotion, rollouts, timeout)
-        registry.events.wait(seen, min(left, _LOOK_SECONDS))
+        rollouts = _newest_rollouts(registry, promotion)
+        followers = _followers(registry, promotion)
+        left = [f for f in followers if not _has_ended(rollouts, f)]
+        if not left and all(r.state in TERMINAL for r in rollouts.values()):
+            return _ended(out, promotion, list(rollouts.values()))
+        if left and all(_is_stuck(rollouts, follower) for follower in left):
+            raise _paused(promotion, left)
+        if not said_so and (note := _unled(left)):
+            out.note(note)
+            said_so = True
+        wait = deadline - time.monotonic()
+        if wait <= 0:
+            raise _pending(promotion, rollouts, left, timeout)
+        registry.events.wait(seen, min(wait, _LOOK_SECONDS))
 
 
-def _followers(registry: Registry, promotion: Promotion) -> set[tuple[str, str]]:
-    """(deployment, served name) of all that is declared to follow the alias, begun or not."""
-    reference = f"{promotion.artifact}:{promotion.alias}"
-    found = set()
-    for declared in registry.apps.objects("deployment"):
-        names = {BASE: declared.body["base"], **declared.body["serves"]}
-        found |= {(declared.name, served) for served, follows in names.items() if follows == reference}
+def _newest_rollouts(registry: Registry, promotion: Promotion) -> dict[tuple[str, str], Rollout]:
+    """By (deployment, served name); a name has several where the deployment was changed since."""
+    found = registry.deployments.of_promotion(promotion.artifact, promotion.alias, promotion.generation)
+    return {(rollout.target.deployment, rollout.target.served): rollout for rollout in found}
+
+
+def _has_ended(rollouts: Mapping[tuple[str, str], Rollout], follower: Follower) -> bool:
+    rollout = rollouts.get((follower.deployment, follower.served))
+    return rollout is not None and rollout.state in TERMINAL
+
+
+def _is_stuck(rollouts: Mapping[tuple[str, str], Rollout], follower: Follower) -> bool:
+    """A paused deployment carries a decided route to its end, and begins nothing else."""
+    rollout = rollouts.get((follower.deployment, follower.served))
+    return bool(follower.paused) and (rollout is None or rollout.state is RolloutState.STARTED)
+
+
+def _followers(registry: Registry, promotion: Promotion) -> list[Follower]:
+    """All that is declared to follow the alias, begun or not, and what follows it in the foreground."""
+    reference = Reference(promotion.artifact, alias=promotion.alias)
+    found = []
+    declared = registry.apps.objects("deployment")
+    for each in declared:
+        names = {BASE: each.body["base"], **each.body["serves"]}
+        served = [name for name, text in names.items() if Reference.parse(text) == reference]
+        if served:
+            paused = _DECLARED if each.body.get("paused") else _by_hand(registry, each.name)
+            found += [Follower(each.name, name, paused, _is_led(registry, each.name)) for name in served]
+    for deployment in set(registry.deployments.active()) - {each.name for each in declared}:
+        if _is_led(registry, deployment):
+            found += _undeclared(registry, deployment, promotion)
     return found
+
+
+def _undeclared(registry: Registry, deployment: str, promotion: Promotion) -> list[Follower]:
+    """Names of a deployment that `podium serve` runs, by what it followed until now."""
+    return [
+        Follower(deployment, rollout.target.served, _by_hand(registry, deployment))
+        for rollout in registry.deployments.latest_rollouts(deployment)
+        if (rollout.target.artifact, rollout.target.alias) == (promotion.artifact, promotion.alias)
+    ]
+
+
+def _by_hand(registry: Registry, deployment: str) -> str:
+    paused = registry.operations.intent(deployment).paused
+    return f"Run 'podium deployments resume {deployment}'." if paused else ""
+
+
+def _is_led(registry: Registry, deployment: str) -> bool:
+    lease = registry.leases.get(f"controller/{deployment}")
+    return lease is not None and not is_known_dead(lease.holder)
 
 
 def _ended(out: Output, promotion: Promotion, rollouts: list[Rollout]) -> list[dict[str, Any]]:
@@ -65,11 +129,12 @@ def _ended(out: Output, promotion: Promotion, rollouts: list[Rollout]) -> list[d
                 remedy="What was live before still is. "
                 f"See 'podium history {promotion.artifact} {promotion.alias}'.",
             )
-    for rollout in rollouts:
+    if not rollouts:
         out.note(
-            f"{rollout.target.ref} is live in '{rollout.target.deployment}' "
-            f"after {_seconds(promotion, rollout):.1f} s."
+            f"No deployment follows {promotion.artifact}:{promotion.alias}, so nothing has to become live."
         )
+    for rollout in rollouts:
+        out.note(_live_sentence(promotion, rollout))
     return [
         {
             "deployment": r.target.deployment,
@@ -81,19 +146,52 @@ def _ended(out: Output, promotion: Promotion, rollouts: list[Rollout]) -> list[d
     ]
 
 
+def _live_sentence(promotion: Promotion, rollout: Rollout) -> str:
+    where = f"{rollout.target.ref} is live in '{rollout.target.deployment}'"
+    return (
+        f"{where} after {_seconds(promotion, rollout):.1f} s." if promotion.changed else f"{where} already."
+    )
+
+
 def _seconds(promotion: Promotion, rollout: Rollout) -> float:
     return ((rollout.ended_at or promotion.at) - promotion.at).total_seconds()
 
 
-def _pending(promotion: Promotion, rollouts: list[Rollout], timeout: float) -> RolloutPending:
+def _names(followers: list[Follower]) -> list[str]:
+    return sorted({follower.deployment for follower in followers})
+
+
+def _unled(left: list[Follower]) -> str:
+    """A sentence, if nobody works on what is waited for."""
+    names = _names([follower for follower in left if not follower.is_led])
+    return f"Nothing runs {', '.join(names)} now: it is waited for until 'podium up' does." if names else ""
+
+
+def _paused(promotion: Promotion, left: list[Follower]) -> RolloutPending:
+    names = _names(left)
+    return RolloutPending(
+        f"{promotion.artifact}:{promotion.alias} was moved, but {', '.join(names)} "
+        f"{'is' if len(names) == 1 else 'are'} paused, so it does not become live there.",
+        remedy=left[0].paused,
+    )
+
+
+def _pending(
+    promotion: Promotion,
+    rollouts: Mapping[tuple[str, str], Rollout],
+    left: list[Follower],
+    timeout: float,
+) -> RolloutPending:
     name = f"{promotion.artifact}:{promotion.alias}"
     if not rollouts:
         return RolloutPending(
             f"{name} was moved, but no deployment took it up within {timeout:g} s.",
-            remedy="Check that 'podium up' runs and that a deployment follows the alias.",
+            remedy="Check that 'podium up' runs; 'podium deployments list' shows who follows the alias.",
         )
-    waiting = ", ".join(r.target.deployment for r in rollouts if r.state is not RolloutState.LIVE)
+    begun = {r.target.deployment for r in rollouts.values() if r.state not in TERMINAL}
+    waiting = sorted(begun | set(_names(left)))
     return RolloutPending(
-        f"{name} was moved, but is not live in {waiting} after {timeout:g} s; the rollout goes on.",
-        remedy="Follow it with 'podium events tail'.",
+        f"{name} was moved, but is not live in {', '.join(waiting)} after {timeout:g} s; "
+        "the rollout goes on.",
+        remedy=f"See 'podium deployments show {waiting[0]}'.",
     )
