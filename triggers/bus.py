@@ -48,6 +48,7 @@ class Condition(StrEnum):
     EMPTY = "empty"  # it is there and never held a message
     FILLED = "filled"  # it ends with one of our events
     FOREIGN = "foreign"  # it ends with something else, or its messages are gone
+    ASIDE = "aside"  # a stream of a later incarnation has taken its place: nothing can be published to it
 
 
 @dataclass(frozen=True, slots=True)

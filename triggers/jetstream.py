@@ -66,6 +66,8 @@ class JetStreamBus:
         info = await _info(jetstream, stream.name)
         if info is None:
             return StreamState(Condition.ABSENT)
+        if info.config.subjects != _subjects(stream):
+            return StreamState(Condition.ASIDE)
         if info.state.last_seq == 0:
             return StreamState(Condition.EMPTY)
         last = await _stored(jetstream, stream.name, info.state.last_seq)
@@ -152,7 +154,7 @@ class JetStreamBus:
         return StreamConfig(
             name=stream.name,
             description="podium's events, in the order of their commit",
-            subjects=[f"{subject_prefix(stream.database_id)}.>"],
+            subjects=_subjects(stream),
             retention=RetentionPolicy.LIMITS,
             storage=StorageType.FILE,
             discard=DiscardPolicy.OLD,
@@ -275,6 +277,11 @@ class JetStreamReader:
     def _forget_request(self) -> None:
         self._asked_for = 0
         self._news.set()
+
+
+def _subjects(stream: Stream) -> list[str]:
+    """What the stream that events are published to listens to."""
+    return [f"{subject_prefix(stream.database_id)}.>"]
 
 
 def _decoded(message: Msg) -> Event | None:

@@ -31,19 +31,25 @@ class MemoryBus:
         log = self.logs.get(stream)
         if log is None:
             return StreamState(Condition.ABSENT)
+        if self._newest(stream) > stream.incarnation:
+            return StreamState(Condition.ASIDE)
         if not log.events:
             return StreamState(Condition.EMPTY)
         return StreamState(Condition.FILLED, _stored(log.events[-1]))
 
     async def create(self, stream: Stream) -> None:
-        newest = max((s.incarnation for s in self.logs if s.database_id == stream.database_id), default=0)
+        newest = self._newest(stream)
         if newest > stream.incarnation:
             raise StreamAhead(f"Incarnation {newest} of the event stream is there already.")
         self.logs.setdefault(stream, _Log())
 
+    def _newest(self, stream: Stream) -> int:
+        """The highest incarnation that there is of the stream's database."""
+        return max((s.incarnation for s in self.logs if s.database_id == stream.database_id), default=0)
+
     async def publish(self, stream: Stream, event: Event, *, after: str | None) -> Outcome:
         log = self.logs.get(stream)
-        if log is None:
+        if log is None or self._newest(stream) > stream.incarnation:
             return Outcome.ABSENT
         if event.id in log.ids:
             return Outcome.DUPLICATE

@@ -45,6 +45,7 @@ class Step(StrEnum):
     CATCH_UP = "catch up"  # the stream is further than the mark: the relay died in between
     BEGIN_ANEW = "begin anew"  # the stream lost something: fill another from the outbox
     STOP = "stop"  # the stream has what the database does not: a person must decide
+    SUPERSEDED = "superseded"  # a later incarnation is there than the database knows of: a person must decide
 
 
 def decide(position: StreamPosition, state: StreamState, known: str | None) -> Step:
@@ -54,6 +55,8 @@ def decide(position: StreamPosition, state: StreamState, known: str | None) -> S
     """
     if state.condition is Condition.ABSENT:
         return Step.CREATE if position.relayed == 0 else Step.BEGIN_ANEW
+    if state.condition is Condition.ASIDE:
+        return Step.SUPERSEDED
     if state.condition is Condition.FOREIGN:
         return Step.BEGIN_ANEW
     if state.condition is Condition.EMPTY or state.last is None:
@@ -93,6 +96,7 @@ class Relay:
         self._bus = bus
         self._calls = calls
         self._report = report
+        self._came = 0  # grows whenever this leader finds that the stream has more than it knew of
 
     async def run(self) -> None:
         """Relay until cancelled.
@@ -104,14 +108,14 @@ class Relay:
         reached("relay.claimed")
         failures = 0
         while True:
+            before = self._came
             try:
-                progress = await self._agree()
-                failures = 0
-                await self._copy(progress)
+                await self._copy(await self._agree())
             except (BrokerUnavailable, DatabaseUnavailable) as error:
                 await self._say_waiting(error)
-                await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
-                failures += 1
+            # Also when nothing failed: what was found and what can be done may not go together for a while.
+            failures = failures + 1 if self._came == before else 1
+            await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS)) - 1])
 
     async def _agree(self) -> _Progress:
         """Bring database and stream to where the next event can be published."""
@@ -123,6 +127,7 @@ class Relay:
                 case Step.CATCH_UP:
                     assert state.last is not None
                     await self._mark(stream, state.last)
+                    self._came += 1
                 case Step.CREATE:
                     await self._create(stream)
                 case Step.BEGIN_ANEW:
@@ -132,16 +137,25 @@ class Relay:
                 case Step.STOP:
                     assert state.last is not None
                     raise _ahead(stream, state.last, position)
+                case Step.SUPERSEDED:
+                    await self._refuse_older(stream)
 
     async def _create(self, stream: Stream) -> None:
         try:
             await self._bus.create(stream)
         except StreamAhead:
-            position = await self._calls(self._registry.events.position)
-            if position.incarnation == stream.incarnation:
-                raise
-            return  # while this relay paused, another one led and began the stream that is there
+            await self._refuse_older(stream)
+            return
         reached("relay.created")
+
+    async def _refuse_older(self, stream: Stream) -> None:
+        """Stop at a later incarnation than the database's, unless it has come to the same meanwhile.
+
+        While this relay paused, another one may have led and begun the stream that is there.
+        """
+        position = await self._calls(self._registry.events.position)
+        if position.incarnation == stream.incarnation:
+            raise _superseded(stream)
 
     async def _look(self) -> tuple[StreamPosition, Stream, StreamState, str | None]:
         position = await self._calls(self._registry.events.position)
@@ -170,6 +184,7 @@ class Relay:
             if stored:
                 reached("relay.published")
                 progress.last = Stored(stored[-1].sequence, stored[-1].id)
+                self._came += len(stored)
             if progress.sequence - progress.marked >= _MARK_EVENTS:
                 await self._mark_progress(progress)
             if len(stored) < len(events):
@@ -217,8 +232,9 @@ class Relay:
         waiting = "events wait"
         with suppress(DatabaseUnavailable):
             position = await self._calls(self._registry.events.position)
-            waiting = f"{position.newest - position.relayed} events wait"
-        self._report(f"{waiting}: {error}", healthy=False)
+            count = position.newest - position.relayed
+            waiting = f"{count} events wait" if count else "events will wait"
+        self._report(f"nothing is relayed, {waiting}: {error}", healthy=False)
 
 
 async def run_relay(registry: Registry, bus: Bus, stop: asyncio.Event, report: Report) -> None:
@@ -240,6 +256,16 @@ async def run_relay(registry: Registry, bus: Bus, stop: asyncio.Event, report: R
     finally:
         calls.close()
         waits.close()
+
+
+def _superseded(stream: Stream) -> StreamAhead:
+    return StreamAhead(
+        f"{stream.name} was put aside for a later incarnation, and the database is at {stream.incarnation}: "
+        "it was probably restored from a backup. Nothing is relayed.",
+        remedy="Check that this is the right database, then run 'podium events adopt'.",
+        stream=stream.name,
+        incarnation=stream.incarnation,
+    )
 
 
 def _ahead(stream: Stream, last: Stored, position: StreamPosition) -> StreamAhead:

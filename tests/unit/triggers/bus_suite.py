@@ -183,6 +183,8 @@ class BusSuite:
             await bus.create(second)
             assert await bus.state(second) == StreamState(Condition.EMPTY)
             await fill(bus, 3, stream=second)
+            assert (await bus.state(STREAM)).condition is Condition.ASIDE
+            assert await bus.publish(STREAM, event(3), after="event-2") is Outcome.ABSENT
             third = Stream(STREAM.database_id, 3)
             await bus.create(third)
             assert await bus.state(third) == StreamState(Condition.EMPTY)

@@ -44,6 +44,8 @@ def filled(sequence: int) -> StreamState:
         (4, filled(3), "id-3", Step.BEGIN_ANEW),
         (4, filled(12), None, Step.STOP),
         (4, filled(6), "another", Step.STOP),
+        (0, StreamState(Condition.ASIDE), None, Step.SUPERSEDED),
+        (4, StreamState(Condition.ASIDE), None, Step.SUPERSEDED),
     ],
 )
 def test_each_situation_has_its_answer(
@@ -195,6 +197,65 @@ def test_a_stream_ahead_of_a_restored_database_stops_the_relay_until_a_person_de
         registry.events.begin_incarnation()
         async with relaying(registry, bus):
             await all_relayed(registry, bus)
+
+    asyncio.run(scenario())
+
+
+def test_a_database_restored_to_an_earlier_incarnation_stops_the_relay(registry: StoredRegistry) -> None:
+    async def scenario() -> None:
+        bus = MemoryBus()
+        emit_promotion(registry, version=1)
+        async with relaying(registry, bus):
+            await all_relayed(registry, bus)
+            await eventually(lambda: registry.events.position().relayed == 1)
+        await bus.create(Stream(stream_of(registry).database_id, 2))
+        emit_promotion(registry, version=2)
+        with pytest.raises(StreamAhead, match="put aside for a later incarnation"):
+            async with asyncio.timeout(20):
+                await run_relay(registry, bus, asyncio.Event(), Reports())
+        assert registry.events.position().relayed == 1
+
+    asyncio.run(scenario())
+
+
+class Contrary(MemoryBus):
+    """Says that the stream is there, and takes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def publish(self, stream: Stream, event: Event, *, after: str | None) -> Outcome:
+        self.asked += 1
+        return Outcome.ABSENT
+
+
+def test_a_stream_that_takes_nothing_is_not_asked_without_a_pause(registry: StoredRegistry) -> None:
+    async def scenario() -> None:
+        bus = Contrary()
+        emit_promotion(registry, version=1)
+        async with relaying(registry, bus):
+            await eventually(lambda: bus.asked >= 3)
+            before = bus.asked
+            await asyncio.sleep(0.3)
+            assert bus.asked - before <= 3
+
+    asyncio.run(scenario())
+
+
+class Gone(MemoryBus):
+    """Cannot be reached."""
+
+    async def state(self, stream: Stream) -> StreamState:
+        raise BrokerUnavailable("It is gone.")
+
+
+def test_what_is_said_of_a_broker_that_is_gone_names_what_waits(registry: StoredRegistry) -> None:
+    async def scenario() -> None:
+        async with relaying(registry, Gone()) as reports:
+            await eventually(lambda: "nothing is relayed, events will wait: It is gone." in reports.unhealthy)
+            emit_promotion(registry, version=1)
+            await eventually(lambda: "nothing is relayed, 1 events wait: It is gone." in reports.unhealthy)
 
     asyncio.run(scenario())
 
