@@ -74,3 +74,4 @@ class Delivery:
     changed_at: datetime
     error: str | None = None  # of the last attempt
     waits_for: str | None = None  # "<artifact>:<alias>" while HELD
+    alone: bool = False  # taken over from a process that may have died of it: run it with nothing beside it

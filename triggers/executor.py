@@ -57,6 +57,8 @@ class Executor:
         self._calls = calls
         self._pool = ThreadPoolExecutor(width, thread_name_prefix=f"podium-handlers-{consumer}")
         self._free = width
+        self._alone = False  # what runs may have killed its process, and runs with nothing beside it
+        self._taking_over = True  # an earlier holder of the lease may have left something running
         self._news = asyncio.Event()
         self._failure: Exception | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -71,7 +73,7 @@ class Executor:
             DatabaseUnavailable: what was claimed all the same is found and run later.
         """
         async with self._claiming:
-            free = self._free
+            free = self._room
             try:
                 claimed = await self._calls(lambda: claim(free))
             except DatabaseUnavailable:
@@ -92,12 +94,18 @@ class Executor:
             self._in_doubt = False
 
     def _start(self, claimed: Sequence[Delivery]) -> None:
+        self._alone = self._alone or any(delivery.alone for delivery in claimed)
         for delivery in claimed:
             self._free -= 1
             self._started.add(delivery.id)
             task = asyncio.create_task(self._run(delivery))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
+
+    @property
+    def _room(self) -> int:
+        """How many more may be started now."""
+        return 0 if self._alone else self._free
 
     def look(self) -> None:
         """Look for work soon: something has changed."""
@@ -114,15 +122,17 @@ class Executor:
                 try:
                     if self._in_doubt:
                         await self._start_unanswered()
-                    if due is not None and due <= 0:
-                        await self._start_due()
+                    found = True
+                    if self._taking_over or (due is not None and due <= 0):
+                        found = await self._start_due()
                     due = await self._calls(self._due)
                 except DatabaseUnavailable as error:
                     log.warning("deliveries wait: %s", error)
                     due = 0.0
                     await wait_for_event(self._news, _LOOK_SECONDS)
-                if due is None or due > 0 or self._free <= 0:
-                    await wait_for_event(self._news, min(_LOOK_SECONDS, due or _LOOK_SECONDS))
+                if not found or due is None or due > 0 or self._room <= 0:
+                    pause = due if due is not None and due > 0 else _LOOK_SECONDS
+                    await wait_for_event(self._news, min(_LOOK_SECONDS, pause))
         finally:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -131,9 +141,15 @@ class Executor:
         if self._running:
             await asyncio.wait(self._running, timeout=timeout)
 
-    async def _start_due(self) -> None:
-        if self._free > 0:
-            await self.start_claimed_by(self._claim)
+    async def _start_due(self) -> bool:
+        """Start what may be started; whether there was anything, or no room for it."""
+        if self._room <= 0:
+            return True
+        before, was_idle = len(self._started), not self._started
+        await self.start_claimed_by(self._claim)
+        if was_idle and not self._alone:
+            self._taking_over = False  # else it would have come before all others
+        return len(self._started) > before
 
     def _claim(self, free: int) -> Sequence[Delivery]:
         if free <= 0:
@@ -169,6 +185,7 @@ class Executor:
             self._failure = error
         finally:
             self._free += 1
+            self._alone = self._alone and not delivery.alone
             self._started.discard(delivery.id)
             self.look()
 

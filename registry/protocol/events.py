@@ -65,7 +65,9 @@ class Deliveries(Protocol):
         """Take up to ``limit`` deliveries whose turn it is, and count an attempt of each.
 
         A delivery's turn comes when it is due and no earlier one of its subscription and key is open. Those
-        that ran under a lower epoch are taken over.
+        that ran under a lower epoch are taken over before all others, one at a time and marked ``alone``, and
+        only when nothing runs under this one: if the process dies again, it is known of what. Where several
+        ran when it died, none of them is charged with the attempt.
         """
 
     def end(

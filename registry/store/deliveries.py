@@ -66,10 +66,23 @@ _FIRST = f"""
 """
 _TURN = sql(f"""
     {_FROM}
-    WHERE d.consumer = :consumer AND d.state IN ({_OPEN})
-      AND ((d.state = 'pending' AND d.due_at <= :now) OR (d.state = 'running' AND d.epoch < :epoch))
-      AND {_FIRST}
+    WHERE d.consumer = :consumer AND d.state = 'pending' AND d.due_at <= :now AND {_FIRST}
     ORDER BY d.position LIMIT :limit
+""")
+_LEFT = sql(f"""
+    SELECT d.id FROM delivery d
+    WHERE d.consumer = :consumer AND d.state = 'running' AND d.epoch < :epoch AND {_FIRST}
+    ORDER BY d.position LIMIT 1
+""")
+_RUNS = sql("""
+    SELECT 1 FROM delivery WHERE consumer = :consumer AND state = 'running' AND epoch = :epoch LIMIT 1
+""")
+# Under epoch 0 nobody ran them: they are not forgiven a second time.
+_FORGIVE = sql("""
+    UPDATE delivery SET attempts = attempts - 1, epoch = 0
+    WHERE consumer = :consumer AND state = 'running' AND epoch > 0 AND epoch < :epoch AND epoch IN (
+        SELECT epoch FROM delivery WHERE consumer = :consumer AND state = 'running'
+        GROUP BY epoch HAVING COUNT(*) > 1)
 """)
 _CLAIM = sql("""
     UPDATE delivery SET state = 'running', attempts = :attempts, epoch = :epoch, changed_at = :now
@@ -168,13 +181,20 @@ class StoredDeliveries:
     def claim(self, consumer: str, *, epoch: int, limit: int) -> list[Delivery]:
         now = self._session.now()
         with self._session.writing() as transaction:
-            rows = transaction.all(_TURN, consumer=consumer, now=now, epoch=epoch, limit=limit)
+            left = transaction.first(_LEFT, consumer=consumer, epoch=epoch)
+            if left is None:
+                rows = transaction.all(_TURN, consumer=consumer, now=now, limit=limit)
+            elif transaction.first(_RUNS, consumer=consumer, epoch=epoch) is not None:
+                return []
+            else:
+                transaction.execute(_FORGIVE, consumer=consumer, epoch=epoch)
+                rows = transaction.all(_GET, id=left[0])
             turn = [_delivery(row) for row in rows]
             transaction.execute_many(
                 _CLAIM,
                 [{"id": d.id, "attempts": d.attempts + 1, "epoch": epoch, "now": now} for d in turn],
             )
-            return [_claimed(d, epoch, now) for d in turn]
+            return [_claimed(d, epoch, now, alone=left is not None) for d in turn]
 
     def next_due(self, consumer: str) -> float | None:
         with self._session.reading() as reader:
@@ -317,9 +337,14 @@ def _check(before: DeliveryState, after: DeliveryState, delivery_id: str, *, ask
         )
 
 
-def _claimed(delivery: Delivery, epoch: int, now: datetime) -> Delivery:
+def _claimed(delivery: Delivery, epoch: int, now: datetime, *, alone: bool) -> Delivery:
     return replace(
-        delivery, state=DeliveryState.RUNNING, attempts=delivery.attempts + 1, epoch=epoch, changed_at=now
+        delivery,
+        state=DeliveryState.RUNNING,
+        attempts=delivery.attempts + 1,
+        epoch=epoch,
+        changed_at=now,
+        alone=alone,
     )
 
 

@@ -204,6 +204,33 @@ def test_a_deployed_handler_runs_in_a_process_of_its_own_and_a_new_deploy_replac
     run(registry, scenario)
 
 
+def test_a_handler_that_kills_its_process_dies_alone(
+    registry: Registry, deploy: Callable[[str], None], tmp_path: Path
+) -> None:
+    began, go = tmp_path / "began", tmp_path / "go"
+    text = (
+        "import os, time\nfrom pathlib import Path\n"
+        "@subscribe(OnArtifact('tickets'), name='kills', retries=0)\ndef kills(event, context):\n"
+        f"    while not Path({str(began)!r}).exists(): time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "@subscribe(OnArtifact('tickets'), name='works', retries=0)\ndef works(event, context):\n"
+        f"    Path({str(began)!r}).touch()\n"
+        f"    while not Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+    )
+
+    def ended() -> dict[str, tuple[str, int]]:
+        return {each.subscription: (each.state.value, each.attempts) for each in registry.deliveries.find()}
+
+    async def scenario(registry: Registry) -> None:
+        deploy(text)
+        publish(registry, tmp_path, "one")
+        await eventually(lambda: ended().get("support/kills", ("", 0))[0] == "dead", 60)
+        go.touch()
+        await eventually(lambda: ended().get("support/works") == ("done", 1), 60)
+
+    run(registry, scenario)
+
+
 def replaced(registry: Registry) -> bool:
     """Whether the process of the newest code has begun."""
     return len(list((registry.settings.home / "apps" / "support").glob("*"))) == 2

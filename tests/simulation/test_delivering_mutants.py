@@ -75,9 +75,9 @@ def take_deliveries_out_of_turn(patch: Patch) -> None:
 
 def take_nothing_over(patch: Patch) -> None:
     """What ran at a leader that died runs for ever."""
-    patch.setattr(
-        deliveries, "_TURN", sql(deliveries._TURN.text.replace("d.epoch < :epoch", "d.epoch < :epoch - 999"))
-    )
+    nothing = deliveries._LEFT.text.replace("d.epoch < :epoch", "d.epoch < :epoch - 999")
+    assert nothing != deliveries._LEFT.text
+    patch.setattr(deliveries, "_LEFT", sql(nothing))
 
 
 def forget_claims_without_an_answer(patch: Patch) -> None:

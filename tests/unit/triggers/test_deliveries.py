@@ -138,6 +138,36 @@ def test_a_higher_epoch_takes_over_what_ran_and_the_old_holder_can_no_longer_end
     registry.deliveries.end(new, DeliveryState.DONE)
 
 
+def test_what_ran_when_its_process_died_is_taken_over_alone_and_charged_only_if_it_ran_alone(
+    registry: StoredRegistry,
+) -> None:
+    serve(registry)
+    record(registry, [emit_promotion(registry, name) for name in ("ant", "bee", "cat")])
+    assert len(claim(registry, epoch=1)) == 3  # one of them kills the process
+    (first,) = claim(registry, epoch=2)
+    assert (first.attempts, first.alone) == (1, True)
+    assert claim(registry, epoch=2) == []  # nothing beside it
+    (again,) = claim(registry, epoch=3)  # it died of this one: nothing else ran
+    assert (again.id, again.attempts) == (first.id, 2)
+    registry.deliveries.end(again, DeliveryState.DEAD)
+    for _ in range(2):
+        (neighbour,) = claim(registry, epoch=3)
+        assert (neighbour.attempts, neighbour.alone) == (1, True)
+        registry.deliveries.end(neighbour, DeliveryState.DONE)
+    record(registry, [emit_promotion(registry, name) for name in ("ant", "bee")])
+    assert [each.alone for each in claim(registry, epoch=3)] == [False, False]
+
+
+def test_nobody_is_forgiven_twice_for_one_death(registry: StoredRegistry) -> None:
+    serve(registry)
+    record(registry, [emit_promotion(registry, name) for name in ("ant", "bee", "cat")])
+    claim(registry, epoch=1)
+    for epoch in (2, 3, 4):
+        claim(registry, epoch=epoch)
+    attempts = {each.event.data["artifact"]: each.attempts for each in registry.deliveries.find()}
+    assert attempts == {"ant": 3, "bee": 0, "cat": 0}
+
+
 def test_a_held_delivery_resumes_with_its_attempts_given_back(registry: StoredRegistry) -> None:
     serve(registry)
     record(registry, [emit_promotion(registry)])
