@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
 from trainers import guard
+from trainers.memory_groups import MemoryGroups, remove
 
 _PIECE = 256 * 1024
 MARK = "PODIUM_EXECUTION"  # in the environment of all processes of an execution: which one it is
@@ -38,7 +39,7 @@ class Ending(StrEnum):
 class Ended:
     ending: Ending
     status: int  # exit status of the task's process; negative: the signal that ended it
-    numbers: Mapping[str, float] = field(default_factory=dict)  # "limit" and "used", where a limit ended it
+    numbers: Mapping[str, float] = field(default_factory=dict)  # "limit", "used" ..., where a limit ended it
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,10 @@ class Executor(Protocol):
 
 
 class ProcessExecutor:
-    """Child processes of this one."""
+    """Child processes of this one, in ``groups`` of the kernel's where they have a limit of their memory."""
+
+    def __init__(self, groups: MemoryGroups | None) -> None:
+        self._groups = groups
 
     async def start(
         self,
@@ -99,8 +103,10 @@ class ProcessExecutor:
         limits: Limits = NO_LIMITS,
     ) -> ProcessExecution:
         mark = uuid.uuid4().hex
+        group = group_for(limits, self._groups)
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", guard.__file__, str(deadline), json.dumps(asdict(limits))),
+            *(sys.executable, "-I", "-S", guard.__file__, str(deadline)),
+            json.dumps(to_guard(limits, group)),
             *command,
             cwd=folder,
             env={**environment, MARK: mark},
@@ -113,8 +119,24 @@ class ProcessExecutor:
 
         async def reap(orderly: bool) -> None:
             await process.wait()
+            remove(group)
 
         return ProcessExecution(process.pid, process.stdin, process.stdout, process.stderr, sink, mark, reap)
+
+
+def group_for(limits: Limits, groups: MemoryGroups | None) -> Path | None:
+    """A new control group for what has a limit of its memory; None where that is watched by the guard."""
+    if limits.memory is None or groups is None:
+        return None
+    try:
+        return groups.make(limits.memory)
+    except OSError:  # such as no more groups than so many; it is watched like anywhere else
+        return None
+
+
+def to_guard(limits: Limits, group: Path | None) -> dict[str, Any]:
+    """Limits as a guard is told them."""
+    return {**asdict(limits), "group": None if group is None else str(group)}
 
 
 class ProcessExecution:

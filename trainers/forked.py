@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -11,12 +12,21 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainers.execution import MARK, NO_LIMITS, Limits, ProcessExecution, ProcessExecutor
+from trainers.execution import (
+    MARK,
+    NO_LIMITS,
+    Limits,
+    ProcessExecution,
+    ProcessExecutor,
+    group_for,
+    to_guard,
+)
 from trainers.forkserver import HEAVY
+from trainers.memory_groups import MemoryGroups, remove
 
 #: What libraries read when they are imported: a fork of a server with other values would go on with those.
 _AT_IMPORT = re.compile(
@@ -36,8 +46,9 @@ class ForkingExecutor:
     import, and when an import has made the server unsafe.
     """
 
-    def __init__(self) -> None:
-        self._cold = ProcessExecutor()
+    def __init__(self, groups: MemoryGroups | None) -> None:
+        self._groups = groups
+        self._cold = ProcessExecutor(groups)
         self._started = 0
         self._wanted: set[str] = set()
         self._server: _Server | None = None
@@ -59,7 +70,9 @@ class ForkingExecutor:
         server = self._server
         if server is not None and self._warming is None and program and server.suits(environment):
             try:
-                return await server.fork(program, folder, environment, deadline, sink, limits)
+                return await server.fork(
+                    program, folder, environment, deadline, sink, limits, group_for(limits, self._groups)
+                )
             except OSError:  # the server is gone, or the environment too large for one packet
                 await self._drop()
         elif server is None and self._started > _BEGINS_AFTER and not self._useless and self._warming is None:
@@ -170,6 +183,7 @@ class _Server:
         deadline: float,
         sink: Callable[[bytes], None],
         limits: Limits,
+        group: Path | None,
     ) -> ProcessExecution:
         mark = uuid.uuid4().hex
         message = {
@@ -178,7 +192,7 @@ class _Server:
             "folder": str(folder),
             "environment": {**environment, MARK: mark},
             "deadline": deadline,
-            "limits": asdict(limits),
+            "limits": to_guard(limits, group),
         }
         (told, tell), (hear, say), (printed, print_to) = os.pipe(), os.pipe(), os.pipe()
         try:
@@ -187,6 +201,7 @@ class _Server:
         except BaseException:
             for pipe in (tell, hear, printed):
                 os.close(pipe)
+            remove(group)
             raise
         finally:
             for pipe in (told, say, print_to):
@@ -198,18 +213,17 @@ class _Server:
             await _reader(printed),
             sink,
             mark,
-            self._reap,
+            partial(self._reap, group),
         )
 
-    async def _reap(self, orderly: bool) -> None:
+    async def _reap(self, group: Path | None, orderly: bool) -> None:
         """Nothing where the guard did its work; else what it left has become the server's."""
         if orderly:
             return
-        try:
+        with contextlib.suppress(OSError):
             async with self._turn:
                 await asyncio.to_thread(self.ask, {"do": "sweep"})
-        except OSError:
-            return
+        remove(group)
 
     def close(self) -> None:
         self._channel.close()

@@ -150,7 +150,7 @@ def _become_guard(said: dict[str, Any], pipes: list[int]) -> NoReturn:
     os.environ.clear()
     os.environ.update(said["environment"])
     command = said["command"]
-    begin = guard.Guard(lambda: _Forked(command), said["deadline"], **said["limits"])
+    begin = guard.Guard(lambda group: _Forked(command, group), said["deadline"], **said["limits"])
     guard.attend(begin)
     os._exit(0)
 
@@ -158,13 +158,13 @@ def _become_guard(said: dict[str, Any], pipes: list[int]) -> NoReturn:
 class _Forked:
     """A program that runs in a fork of this process, with what a `subprocess.Popen` would have."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], group: guard.MemoryGroup | None) -> None:
         parent = os.getpid()
         self._status: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _become_task(command, parent)
+                _become_task(command, parent, group)
             finally:
                 os._exit(1)
 
@@ -194,10 +194,12 @@ class _Forked:
             os.kill(self.pid, number)
 
 
-def _become_task(command: list[str], parent: int) -> NoReturn:
+def _become_task(command: list[str], parent: int, group: guard.MemoryGroup | None) -> NoReturn:
     guard.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    if group is not None:
+        group.join()
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):

@@ -15,7 +15,8 @@ output when the tree has ended:
     (end of file)       the worker is gone: kill the tree at once
 
 It also keeps the run within its limits: how long it may run, and how much memory its whole tree may take. A
-tree that runs too long is asked to end, and killed after a grace; one that takes too much is killed at once.
+tree that runs too long is asked to end, and killed after a grace; one that takes too much is killed at once:
+by the kernel where the run has a control group, and as the guard measures it where it has none.
 
 The task's output, and whatever the guard itself has to complain of, goes to standard error.
 """
@@ -66,18 +67,49 @@ class Process(Protocol):
     def terminate(self) -> None: ...
 
 
+class MemoryGroup:
+    """A control group with a limit of its memory, of version 2 or 1, in which a task's tree lives."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._second = os.path.exists(f"{folder}/memory.events")  # noqa: PTH110
+
+    def join(self) -> None:
+        """Bring this process in; what it starts from now on is there as well."""
+        with open(f"{self.folder}/cgroup.procs", "w") as file:  # noqa: PTH123
+            file.write("0")
+
+    def kills(self) -> int:
+        """How many of its processes the kernel has ended because the limit was reached."""
+        lines = _read(f"{self.folder}/{'memory.events' if self._second else 'memory.oom_control'}")
+        counts = dict(line.split() for line in lines.splitlines())
+        return int(counts.get("oom_kill", 0))
+
+    def peak(self) -> int:
+        """The most bytes that it had; before version 5.19 of Linux what it has now."""
+        names = ("memory.peak", "memory.current") if self._second else ("memory.max_usage_in_bytes",)
+        found = (f"{self.folder}/{name}" for name in names)
+        return int(_read(next(path for path in found if os.path.exists(path))))  # noqa: PTH110
+
+    def remove(self) -> None:
+        with contextlib.suppress(OSError):
+            os.rmdir(self.folder)  # noqa: PTH106
+
+
 class Guard:
     """One task's process, what it was told, and when it must end."""
 
     def __init__(
         self,
-        begin: Callable[[], Process],
+        begin: Callable[[MemoryGroup | None], Process],
         deadline: float,
         *,
         seconds: float | None = None,
         grace: float = 5.0,
         memory: int | None = None,
+        group: str | None = None,
     ) -> None:
+        """``group`` is the folder of a control group that is limited to ``memory`` bytes."""
         self.deadline = deadline
         self.reason = "exited"
         self.numbers: dict[str, float] = {}
@@ -85,13 +117,14 @@ class Guard:
         self._allowed = seconds
         self._grace = grace
         self._memory = memory
+        self._group = MemoryGroup(group) if group is not None else None
         self._pending = b""
         self._wake, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans of the tree become our children, not init's
-        self.task = begin()
+        self.task = begin(self._group)
 
     def watch(self) -> None:
         """Return when the task's own process has ended, or the tree must be killed."""
@@ -147,6 +180,8 @@ class Guard:
         """Whether the tree's memory is over its limit, by the exact measure, which takes longer to read."""
         if self._memory is None:
             return False
+        if self._group is not None:
+            return self._group.kills() > 0
         tree = descendants(os.getpid())
         if sum(map(resident, tree)) <= self._memory:
             return False
@@ -163,8 +198,18 @@ class Guard:
                 return
             os.waitpid(dead.si_pid, 0)
 
-    def kill_tree(self) -> int:
+    def end(self) -> int:
         """Kill what is left of the tree; the exit status of the task's process, negative for a signal."""
+        status = self._kill_tree()
+        if self._group is not None:
+            if self.reason in ("exited", "out_of_memory") and (kills := self._group.kills()):
+                self.reason = "out_of_memory"
+                used = self._group.peak()
+                self.numbers = {"limit": self._memory or 0, "used": used, "kernel_kills": kills}
+            self._group.remove()
+        return status
+
+    def _kill_tree(self) -> int:
         if self.task.poll() is None:
             self.task.kill()
         if sys.platform != "linux":
@@ -183,7 +228,7 @@ class Guard:
         return status
 
 
-def _die_with_guard() -> Callable[[], None]:
+def _die_with_guard(group: MemoryGroup | None) -> Callable[[], None]:
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
     guard = os.getpid()
 
@@ -192,6 +237,8 @@ def _die_with_guard() -> Callable[[], None]:
             library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != guard:  # it died before we asked to be told
                 os._exit(1)
+        if group is not None:
+            group.join()
 
     return prepare
 
@@ -251,14 +298,14 @@ def _read(path: str) -> str:
         return file.read()
 
 
-def start(command: list[str]) -> subprocess.Popen[bytes]:
+def start(command: list[str], group: MemoryGroup | None) -> subprocess.Popen[bytes]:
     """Begin the task's own process, which dies with its guard; what it prints goes where complaints go."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         process_group=0,
-        preexec_fn=_die_with_guard(),
+        preexec_fn=_die_with_guard(group),
     )
 
 
@@ -266,14 +313,14 @@ def attend(guard: Guard) -> None:
     """Guard it to its end, and say how that was."""
     signal.signal(signal.SIGTERM, lambda *_: guard.task.terminate())
     guard.watch()
-    status = guard.kill_tree()
+    status = guard.end()
     said = {"reason": guard.reason, "status": status, "numbers": guard.numbers}
     print(json.dumps(said), flush=True)
 
 
 def main() -> None:
     deadline, limits, *command = sys.argv[1:]
-    attend(Guard(lambda: start(command), float(deadline), **json.loads(limits)))
+    attend(Guard(lambda group: start(command, group), float(deadline), **json.loads(limits)))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from trainers.execution import Executor
 from trainers.forked import ForkingExecutor
 from trainers.guard import boot_clock
 from trainers.machine import describe, gpus
+from trainers.memory_groups import memory_groups
 from trainers.patience import patiently
 from trainers.reaping import Reaper
 
@@ -93,7 +94,9 @@ class _Worker:
         self._wake = asyncio.Event()
         self._stopped_at: float | None = None
         self._grace = grace
-        self._forking = ForkingExecutor()  # used, and begun, only where no other executor is given
+        self._forking = ForkingExecutor(
+            memory_groups()
+        )  # used, and begun, only where no other executor is given
         self._executor = executor or self._forking
         self._circumstances = Circumstances(
             registry=self._registry,

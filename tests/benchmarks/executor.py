@@ -20,7 +20,7 @@ _NEEDS = "import torch; from transformers import AutoModelForCausalLM; from trl 
 def start_of_a_training() -> Iterator[Row]:
     """From a worker's request to the end of a process that has torch, transformers and TRL."""
     with TemporaryDirectory() as name, asyncio.Runner() as runner:
-        forking, cold = ForkingExecutor(), ProcessExecutor()
+        forking, cold = ForkingExecutor(None), ProcessExecutor(None)
         runner.run(forking.begin(dict(os.environ), ["torch", "transformers", "trl"]))
         assert runner.run(forking.ready())
         work = {

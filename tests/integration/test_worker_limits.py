@@ -72,7 +72,10 @@ def test_a_run_that_takes_more_memory_than_it_asked_for_fails_with_the_numbers(
         Cause.OUT_OF_MEMORY,
         "OOMError",
     )
-    assert failed.error.details["limit"] == 256 * 2**20 < failed.error.details["used"]
+    numbers = failed.error.details
+    assert numbers["limit"] == 256 * 2**20
+    # The kernel lets it have no more than it may; who only looks at it sees more.
+    assert numbers["kernel_kills"] or numbers["used"] > numbers["limit"]
     assert tasks.wait_for_end(modest).state is RunState.SUCCEEDED
 
 

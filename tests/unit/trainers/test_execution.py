@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -16,6 +16,7 @@ from tests.common.waiting import wait_until
 from trainers.execution import NO_LIMITS, Ended, Ending, Limits, ProcessExecution, ProcessExecutor
 from trainers.forked import ForkingExecutor
 from trainers.guard import boot_clock
+from trainers.memory_groups import MemoryGroups, memory_groups
 
 # A task that writes its own number and those of what it starts: a child, and a daemon with its own session.
 TREE = """
@@ -60,7 +61,7 @@ class Carried:
 
 
 async def _cold() -> ProcessExecutor:
-    return ProcessExecutor()
+    return ProcessExecutor(_groups[0])
 
 
 async def _forking() -> ForkingExecutor:
@@ -71,12 +72,13 @@ async def _forking() -> ForkingExecutor:
 
 EXECUTORS = {"processes": _cold, "forks": _forking}
 _kind = ["processes"]
+_groups: list[MemoryGroups | None] = [None]
 _left: list[ForkingExecutor] = []
 
 
 async def warmed(*packages: str) -> ForkingExecutor:
     """An executor that forks the next run."""
-    executor = ForkingExecutor()
+    executor = ForkingExecutor(_groups[0])
     await executor.begin(dict(os.environ), packages)
     assert await executor.ready()
     return executor
@@ -87,6 +89,19 @@ def kind(request: pytest.FixtureRequest) -> str:
     """Each test is one of what all executors do."""
     _kind[0] = request.param
     return str(request.param)
+
+
+@pytest.fixture(params=["by the kernel", "by its guard"])
+def limited(request: pytest.FixtureRequest) -> Iterator[MemoryGroups | None]:
+    """Each test of memory is one of both ways to limit it."""
+    groups = memory_groups() if request.param == "by the kernel" else None
+    if groups is None and request.param == "by the kernel":
+        pytest.skip("this process may make no control groups")
+    _groups[0] = groups
+    yield groups
+    _groups[0] = None
+    if groups is not None:
+        assert not list(groups.parent.glob(f"podium-{os.getpid()}-*"))  # none is left
 
 
 def run(
@@ -252,10 +267,11 @@ from pathlib import Path
 from trainers.execution import ProcessExecutor
 from trainers.forked import ForkingExecutor
 from trainers.guard import boot_clock
+from trainers.memory_groups import MemoryGroups, memory_groups
 async def main():
-    executor = ProcessExecutor()
+    executor = ProcessExecutor(None)
     if {kind!r} == "forks":
-        executor = ForkingExecutor()
+        executor = ForkingExecutor(None)
         await executor.begin(dict(os.environ))
     execution = await executor.start(
         [sys.executable, "-c", {TREE!r}], folder=Path({str(tmp_path)!r}), environment=dict(os.environ),
@@ -281,12 +297,35 @@ time.sleep(600)
 """
 
 
-def test_a_tree_that_takes_more_memory_than_it_may_is_ended_with_the_numbers(tmp_path: Path) -> None:
+def test_a_tree_that_takes_more_memory_than_it_may_is_ended_with_the_numbers(
+    tmp_path: Path, limited: MemoryGroups | None
+) -> None:
     ended, _ = run(tmp_path, HUNGRY, limits=Limits(memory=100 * 2**20))
     assert (ended.ending, ended.status) == (Ending.OUT_OF_MEMORY, -signal.SIGKILL)
-    assert ended.numbers["limit"] == 100 * 2**20 < ended.numbers["used"]
+    assert ended.numbers["limit"] == 100 * 2**20
+    if limited is None:
+        assert ended.numbers["used"] > ended.numbers["limit"]
+    else:  # it never had more than it may
+        assert 90 * 2**20 < ended.numbers["used"] <= ended.numbers["limit"]
+        assert ended.numbers["kernel_kills"] >= 1
 
 
+def test_memory_that_is_taken_faster_than_anybody_can_look_is_not_had(tmp_path: Path) -> None:
+    """What only the kernel can do."""
+    groups = memory_groups()
+    if groups is None:
+        pytest.skip("this process may make no control groups")
+    code = "block = bytearray(1) * (400 * 2**20); open('got', 'w').close()"
+    _groups[0] = groups
+    try:
+        ended, _ = run(tmp_path, code, limits=Limits(memory=100 * 2**20))
+    finally:
+        _groups[0] = None
+    assert ended.ending is Ending.OUT_OF_MEMORY
+    assert not (tmp_path / "got").exists()
+
+
+@pytest.mark.usefixtures("limited")
 def test_memory_that_processes_share_counts_once(tmp_path: Path) -> None:
     code = """
 import os, time
@@ -301,6 +340,7 @@ time.sleep(600)
     assert ended == Ended(Ending.EXITED, 0)
 
 
+@pytest.mark.usefixtures("limited")
 def test_files_that_are_mapped_cost_nothing(tmp_path: Path) -> None:
     code = """
 import mmap, os

@@ -106,3 +106,11 @@ def test_what_took_more_than_it_may_says_how_much(
     assert (decided.cause, decided.error.type) == (cause, type)
     assert words in decided.error.message
     assert decided.error.details.items() >= numbers.items()
+
+
+def test_memory_that_the_kernel_refused_is_told_as_that() -> None:
+    numbers = {"limit": 200 * 2**20, "used": 200 * 2**20, "kernel_kills": 1}
+    decided = settle(Ended(Ending.OUT_OF_MEMORY, -signal.SIGKILL, numbers), FAILED)
+    assert isinstance(decided, End) and decided.error is not None
+    assert "wanted more memory than the 200 MiB" in decided.error.message
+    assert decided.error.details["kernel_kills"] == 1
