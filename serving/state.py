@@ -241,4 +241,4 @@ def route_map(table: RouteTable, fence: Fence) -> RouteMap:
         if served != BASE and route.previous and not (base and route.previous.digest == base.digest)
     }
     opened = kept | ({base.ref} if base else set())
-    return RouteMap(fence, names, frozenset(opened))
+    return RouteMap(fence, names, frozenset(opened), table.keys)

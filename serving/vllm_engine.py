@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -126,8 +127,11 @@ def _place_middleware(folder: Path) -> Path:
     under a running replica whose children import it again.
     """
     code = folder / "python"
-    code.mkdir(exist_ok=True)
-    (code / f"{_MIDDLEWARE_MODULE}.py").write_bytes(Path(middleware.__file__).read_bytes())
+    shutil.rmtree(code, ignore_errors=True)
+    package = code / _MIDDLEWARE_MODULE
+    package.mkdir(parents=True)
+    for file in Path(middleware.__file__).parent.glob("*.py"):
+        shutil.copyfile(file, package / file.name)
     return code
 
 

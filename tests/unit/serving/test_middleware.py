@@ -6,8 +6,6 @@ import ast
 import asyncio
 import json
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,115 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving import middleware
-from serving.middleware import AliasMiddleware, Fence, Problem, RouteMap, Switchboard
-
-TOKEN = "secret"
-ROUTES = RouteMap(Fence(1, 1, 1), {"bot": "bot:v2"}, frozenset({"bot:v1", "bot:v2"}))
+from serving.middleware import AliasMiddleware, Bounds, Fence, Problem, RouteMap, Switchboard
+from tests.common.doors import ROUTES, TOKEN, Echo, Reply, call, map_body, routed
 
 
-@dataclass
-class Echo:
-    """An app that answers with what it was asked, in as many parts as ``parts``."""
-
-    parts: int = 1
-    hold: asyncio.Event | None = None
-    seen: list[dict[str, Any]] = field(default_factory=list)
-    lengths: list[int] = field(default_factory=list)
-    disconnected: bool = False
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        message = await receive()
-        headers = dict(scope["headers"])
-        if message.get("body"):
-            self.seen.append(json.loads(message["body"]))
-            self.lengths.append(int(headers[b"content-length"]))
-            assert len(message["body"]) == self.lengths[-1]
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"x-app", b"1")]})
-        for part in range(self.parts):
-            if self.hold is not None:
-                await self.hold.wait()
-            more = part < self.parts - 1
-            await send({"type": "http.response.body", "body": f"part{part} ".encode(), "more_body": more})
-        if self.disconnected:
-            assert (await receive())["type"] == "http.disconnect"
-
-
-@dataclass
-class Reply:
-    status: int
-    headers: dict[bytes, bytes]
-    body: bytes
-    parts: int
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-async def call(
-    app: AliasMiddleware,
-    method: str = "POST",
-    path: str = "/v1/completions",
-    body: Any = None,
-    *,
-    token: str | None = None,
-    headers: list[tuple[bytes, bytes]] | None = None,
-    pieces: int = 1,
-    on_send: Callable[[Any], None] = lambda message: None,
-    raw: bytes | None = None,
-) -> Reply:
-    data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-    size = max(1, -(-len(data) // pieces))
-    messages = [data[i : i + size] for i in range(0, len(data), size)] or [b""]
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        if not messages:
-            return {"type": "http.disconnect"}
-        part = messages.pop(0)
-        return {"type": "http.request", "body": part, "more_body": bool(messages)}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-        on_send(message)
-
-    given_headers = list(headers or [(b"content-length", str(len(data)).encode())])
-    if token is not None:
-        given_headers.append((b"x-podium-token", token.encode()))
-    scope = {"type": "http", "method": method, "path": path, "headers": given_headers}
-    await app(scope, receive, send)
-    start, *rest = sent or [{"status": 0, "headers": []}]
-    return Reply(
-        start["status"], dict(start["headers"]), b"".join(m.get("body", b"") for m in rest), len(rest)
-    )
-
-
-def routed(app: Any = None, routes: RouteMap | None = ROUTES, **settings: Any) -> AliasMiddleware:
-    made = AliasMiddleware(app or Echo(), TOKEN, **settings)
-    if routes is not None:
-        made.switchboard.apply(routes, made.switchboard.boot)
-    return made
-
-
-def map_body(app: AliasMiddleware, routes: RouteMap) -> dict[str, Any]:
-    return {**routes.to_json(), "boot": app.switchboard.boot}
+def _imported(file: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) if not node.level}
 
 
 def test_it_imports_nothing_but_the_standard_library() -> None:
-    tree = ast.parse(Path(middleware.__file__).read_text())
-    imported = {
-        name.split(".")[0]
-        for node in ast.walk(tree)
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
+    files = list(Path(middleware.__file__).parent.glob("*.py"))
+    assert len(files) > 5
+    imported = {name.split(".")[0] for file in files for name in _imported(file)}
     assert imported <= sys.stdlib_module_names
 
 
@@ -184,7 +87,7 @@ def test_a_body_that_is_not_json_is_refused(raw: bytes) -> None:
 
 
 def test_a_body_over_the_bound_is_refused_by_its_length_and_by_its_bytes() -> None:
-    app = routed(body_limit=100)
+    app = routed(bounds=Bounds(body=100))
     big = {"model": "bot", "prompt": "x" * 200}
     declared = asyncio.run(call(app, body=big))
     undeclared = asyncio.run(call(app, body=big, pieces=9, headers=[(b"transfer-encoding", b"chunked")]))
@@ -206,6 +109,7 @@ CLOSED = [
     ("POST", "/sleep"),
     ("POST", "/v1/responses"),
     ("GET", "/v1/models/bot"),
+    ("GET", "/metrics"),
 ]
 
 
