@@ -65,10 +65,9 @@ def _beyond(ended: Ended) -> End:
     kills = int(ended.numbers.get("kernel_kills", 0))
     message = f"Its processes took {_mebibytes(used)} of memory, and may take {_mebibytes(limit)}."
     if kills:  # they never get more than they may
-        ended_by_kernel = "one of them" if kills == 1 else f"{kills} of them"
         message = (
             f"Its processes wanted more memory than the {_mebibytes(limit)} that they may take, "
-            f"and the kernel ended {ended_by_kernel}."
+            "and were ended by the kernel."
         )
     remedy = "Give it more memory (resources), or less to do at a time."
     numbers = {"where": "host", "limit": int(limit), "used": int(used), "kernel_kills": kills}

@@ -119,7 +119,7 @@ def see_through(
     """
     beside = beside or {}
     if detach:
-        out.show(run_data(out.registry, queued) | beside, lambda: f"Run {queued.id} is {queued.state.value}.")
+        out.show({**run_data(out.registry, queued), **beside}, lambda: f"Run {queued.id} is {queued.state.value}.")
         return
     if queued.state is RunState.QUEUED and (local or not able_workers(out.registry, queued)):
         ended = _run_here(out, queued, strict=strict, asked_for=local)
@@ -169,7 +169,7 @@ def _follow(out: Output, queued: Run, check: Callable[[], None] = lambda: None) 
 
 def _finish(out: Output, ended: Run, beside: Mapping[str, Any]) -> None:
     """Print the end of a run; one that did not succeed is an error."""
-    data = run_data(out.registry, ended) | beside
+    data = {**run_data(out.registry, ended), **beside}
     if ended.state is RunState.SUCCEEDED:
         out.show(data, lambda: _success(out, ended))
         return
