@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from registry.crashpoints import reached
 from registry.errors import InvalidInput, PodiumError
 from registry.protocol import Registry
 from registry.runs import ENDED, Run, RunRequest, RunState
@@ -83,7 +84,9 @@ class Driver:
         if known is not None:
             return known.result
         request = RunRequest(name, parent=self._run.id, place=place)
-        return insist(lambda: self._registry.steps.record(request, _now(), result=value))
+        noted = insist(lambda: self._registry.steps.record(request, _now(), result=value))
+        reached("step.recorded")
+        return noted
 
     async def _step(self, task: Task[..., Any], given: Mapping[str, Any], place: str) -> Any:
         request = self._requests.make(task, given, place)
@@ -96,9 +99,13 @@ class Driver:
         """The step in the journal: there before, or queued now."""
         known = self._known.get(request.place)
         if known is None:
-            return await self._write(lambda: self._ask(request))
+            run = await self._write(lambda: self._ask(request))
+            reached("step.asked")
+            return run
         if known.again:
-            return await self._write(lambda: self._registry.steps.again(known.id, request))
+            run = await self._write(lambda: self._registry.steps.again(known.id, request))
+            reached("step.repeated")
+            return run
         _check_same(known, request)
         return known
 
@@ -170,6 +177,7 @@ class Driver:
             insist(lambda: record(request, began, error=described))
             raise
         insist(lambda: record(request, began, result=plain))
+        reached("step.recorded")
         return result
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from registry.crashpoints import reached
 from registry.errors import DatabaseUnavailable, PodiumError, StaleAuthority
 from registry.protocol import Registry
 from registry.runs import Run, RunState
@@ -64,6 +65,8 @@ class Watch:
         now = self._registry.steps.settle(
             step, impatient=idle and time.monotonic() - since > _PATIENT_TERMS * term
         )
+        if now.waits_for != other:
+            reached("step.settled")
         with self._lock:
             if step in self._steps:
                 self._steps[step] = now.waits_for

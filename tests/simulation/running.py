@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from registry.errors import DatabaseUnavailable, PodiumError, StoreUnavailable
 from registry.resources import Resources
@@ -39,12 +41,16 @@ class Told:
     aside: list[tuple[str, int]] = field(default_factory=list)  # (run, attempt) whose write was taken
 
 
+#: What a child does: itself, its run, attempt, origin and folder, and where what it prints goes.
+Task = Callable[["Child", str, int, Origin, Path, Callable[[bytes], None]], Coroutine[Any, Any, None]]
+
+
 class Children:
     """An executor whose tasks are processes of the world: a worker's death does not end them at once."""
 
-    def __init__(self, worker: Process, told: Told) -> None:
+    def __init__(self, worker: Process, task: Task) -> None:
         self._worker = worker
-        self._told = told
+        self._task = task
 
     async def start(
         self,
@@ -59,7 +65,7 @@ class Children:
         attempt = folder.name.removeprefix(f"{run}-")
         child = Child(self._worker.world, f"child {run}-{attempt}", deadline)
         origin = Origin(f"run:{run}", Authority(lease, int(epoch)))
-        child.begin(_task(child, run, int(attempt), origin, folder, self._told, sink))
+        child.begin(self._task(child, run, int(attempt), origin, folder, sink))
         return child
 
 
@@ -91,7 +97,7 @@ class Child(Process):
         self._end(Ending.STOPPED)
 
     def kill(self) -> None:
-        self._end(Ending.ABANDONED)
+        self._end(Ending.EXITED)
 
     def _end(self, ending: Ending) -> None:
         if self.alive:
@@ -109,12 +115,12 @@ class Child(Process):
 
 
 async def _task(
+    told: Told,
     child: Child,
     run: str,
     attempt: int,
     origin: Origin,
     folder: Path,
-    told: Told,
     sink: Callable[[bytes], None],
 ) -> None:
     """What the child does: some work, a write under its lease on the way, and a result."""
@@ -136,7 +142,7 @@ async def _task(
     raise RuntimeError("the store could not be reached")
 
 
-def worker(home: Path, told: Told) -> Main:
+def worker(home: Path, task: Task) -> Main:
     """Takes runs, two at a time."""
 
     async def main(process: Process) -> None:
@@ -152,7 +158,7 @@ def worker(home: Path, told: Told) -> Main:
                     asyncio.Event(),
                     report,
                     grace=1.0,
-                    executor=Children(process, told),
+                    executor=Children(process, task),
                 )
             await asyncio.sleep(0.1)
 
@@ -202,7 +208,7 @@ def play(
     async def main() -> None:
         world.start("client", client(told, runs, cancels=cancels))
         for number in range(workers):
-            world.start(f"worker-{number}", worker(Path(home), told))
+            world.start(f"worker-{number}", worker(Path(home), partial(_task, told)))
         await world.until(lambda: world.ended(["client"]), "the client's end")
         await asyncio.sleep(2 * world.term)
         world.heal()
