@@ -323,7 +323,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("method", ["lora", "full"])
+@pytest.mark.parametrize("method", ["lora", "qlora", "full"])
 def test_sft_that_was_preempted_makes_what_it_would_have_made(
     attempts: Attempts, tiny_llama: Path, data: Path, tmp_path: Path, method: Any
 ) -> None:

@@ -142,6 +142,38 @@ def test_full_training_gives_a_whole_model_in_the_bases_dtype(
     assert "training_args.bin" not in files_of(model.path)
 
 
+def test_qlora_trains_an_adapter_over_a_base_in_4_bits(
+    tiny_llama: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it makes is an adapter like any other, and it has learned on the whole base, too."""
+    import bitsandbytes
+
+    held: list[int] = []
+    quantised = bitsandbytes.nn.Linear4bit.forward
+    monkeypatch.setattr(
+        bitsandbytes.nn.Linear4bit, "forward", lambda self, x: (held.append(1), quantised(self, x))[1]
+    )
+    log: list[float] = []
+    adapter = sft(
+        tiny_llama,
+        data,
+        output=tmp_path / "adapter",
+        method="qlora",
+        rank=4,
+        lr=0.03,
+        steps=15,
+        batch=6,
+        on_log=lambda _, logged: log.append(logged["loss"]),
+    )
+    assert isinstance(adapter, Adapter) and held
+    assert log[-1] < log[0] - 0.3
+    assert {t.dtype for t in read_header(adapter.path / "adapter_model.safetensors").tensors.values()} == {
+        "F32"
+    }
+    score = report_of(evaluate(adapter, data, tiny_llama, output=tmp_path / "report"))["metrics"]["nll"]
+    assert score["value"] < score["base"] - 0.3
+
+
 def test_another_method_is_refused(tiny_llama: Path, data: Path) -> None:
     with pytest.raises(InvalidInput, match="magic"):
         sft(tiny_llama, data, method="magic")  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Supervised fine-tuning: teach a base model the completions of a dataset.
 
     adapter = sft(base, data, output=folder)                              # LoRA
+    adapter = sft(base, data, output=folder, method="qlora")              # over a base in 4 bits
     model = sft(base, data, output=folder, method="full", lr=2e-5)        # every weight
 
 Only the completions are learned: prompt tokens carry no loss. The loop is TRL's `SFTTrainer`.
@@ -12,6 +13,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from trainers.checkpoints.huggingface import HFCheckpointCallback
 
+METHODS = ("lora", "qlora", "full")
+
 #: Called with each step and what the trainer logged at it: ``loss``, ``learning_rate``, ``epoch`` and more.
 OnLog = Callable[[int, Mapping[str, float]], None]
 
@@ -37,7 +41,7 @@ def sft(
     data: Dataset | str | os.PathLike[str],
     *,
     output: str | os.PathLike[str] = "trained",
-    method: Literal["lora", "full"] = "lora",
+    method: Literal["lora", "qlora", "full"] = "lora",
     rank: int = 16,
     alpha: int = 32,
     lr: float = 2e-4,
@@ -52,8 +56,9 @@ def sft(
 ) -> Adapter | Model:
     """Train on ``train.jsonl`` of ``data`` and save what was learned into the folder ``output``.
 
-    ``method="lora"`` saves an adapter of ``rank`` over all linear layers of the base; ``"full"`` saves a
-    model. ``lr`` is the peak of a linear schedule that warms up for a tenth of the steps. ``steps`` batches
+    ``method="lora"`` saves an adapter of ``rank`` over all linear layers of the base; ``"qlora"`` saves one,
+    too, and holds the base in 4 bits (NF4) meanwhile, in a fourth of the memory; ``"full"`` saves a model.
+    ``lr`` is the peak of a linear schedule that warms up for a tenth of the steps. ``steps`` batches
     of ``batch`` examples are taken, or ``epochs`` passes without it. Examples longer than ``max_length``
     tokens are cut at the end.
 
@@ -61,23 +66,23 @@ def sft(
     to stop; the run's next attempt goes on there and ends with the weights that it would have had.
 
     Raises ``InvalidContent`` when ``data`` has no usable ``train.jsonl``, ``InvalidInput`` for another
-    ``method`` or when training diverges.
+    ``method``, one whose library is not here, or when training diverges.
     """
-    if method not in ("lora", "full"):
-        raise InvalidInput(f"There is no method {method!r}.", remedy="Use lora or full.")
+    if method not in METHODS:
+        raise InvalidInput(f"There is no method {method!r}.", remedy=f"Use {', '.join(METHODS)}.")
     examples = read_examples(data, "train")
 
     import torch
     from peft import LoraConfig
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PrinterCallback, set_seed
+    from transformers import AutoConfig, AutoTokenizer, PrinterCallback, set_seed
     from trl import SFTConfig, SFTTrainer
 
     quiet_progress()
     set_seed(seed)
     base_dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
     # A frozen base may stay in half precision. Weights that learn may not: small updates would be lost.
-    dtype = base_dtype if method == "lora" else torch.float32
-    model = AutoModelForCausalLM.from_pretrained(str(base), dtype=dtype)
+    dtype = torch.float32 if method == "full" else base_dtype
+    model = _load(base, dtype, in_4_bits=method == "qlora")
     tokenizer = AutoTokenizer.from_pretrained(str(base))
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     callbacks: list[Any] = [_log_to(on_log)]
@@ -108,17 +113,45 @@ def sft(
             args=arguments,
             train_dataset=_as_table(examples, chat=bool(tokenizer.chat_template)),
             processing_class=tokenizer,
-            peft_config=lora if method == "lora" else None,
+            peft_config=None if method == "full" else lora,
             callbacks=callbacks,
         )
+        _learn_in_full_precision(trainer.model)
         trainer.remove_callback(PrinterCallback)  # `on_log` says the same
         resume_from = kept and kept.resume_from(trainer.model)
         loss = trainer.train(resume_from_checkpoint=resume_from).training_loss
     if not math.isfinite(loss):
         raise InvalidInput(f"Training diverged: its loss is {loss}.", remedy=f"Use a lower lr than {lr:g}.")
-    if method == "lora":
+    if method != "full":
         return _save_adapter(trainer.model, Path(output), base)
     return _save_model(trainer.model.to(base_dtype), tokenizer, Path(output))
+
+
+def _load(base: Model | str | os.PathLike[str], dtype: Any, *, in_4_bits: bool) -> PreTrainedModel:
+    """The base to train; its linear layers as QLoRA has them, where it is wanted ``in_4_bits``."""
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+    if not in_4_bits:
+        return AutoModelForCausalLM.from_pretrained(str(base), dtype=dtype)
+    if find_spec("bitsandbytes") is None:
+        raise InvalidInput(
+            "The method 'qlora' needs bitsandbytes, which is not installed here.",
+            remedy="Install it (pip install bitsandbytes), or use lora.",
+        )
+    nf4 = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=dtype,
+    )
+    return AutoModelForCausalLM.from_pretrained(str(base), dtype=dtype, quantization_config=nf4)
+
+
+def _learn_in_full_precision(model: Any) -> None:
+    """Over a base in 4 bits TRL would have the adapter learn in half precision."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
 
 
 def _as_table(examples: list[Example], *, chat: bool) -> TrainingTable:
