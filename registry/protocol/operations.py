@@ -11,10 +11,11 @@ from registry.operations import ClientKey, Intent, NewKey
 class Operations(Protocol):
     """Orders to deployments. Each is stored with its event; the controller makes it so.
 
-    All raise `NotFound` for a deployment that nobody has declared or is running.
+    Orders raise `NotFound` for a deployment that nobody has declared or is running.
     """
 
-    def intent(self, deployment: str) -> Intent: ...
+    def intent(self, deployment: str) -> Intent:
+        """What it was told until now; nothing, for one that nobody knows."""
 
     def pause(self, deployment: str, reason: str = "") -> Intent:
         """Let what serves go on, and roll nothing new out."""

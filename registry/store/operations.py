@@ -53,7 +53,6 @@ class StoredOperations:
 
     def intent(self, deployment: str) -> Intent:
         with self._session.reading() as reader:
-            require_known(reader, deployment)
             return _intent(reader, deployment)
 
     def pause(self, deployment: str, reason: str = "") -> Intent:

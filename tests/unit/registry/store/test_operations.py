@@ -33,6 +33,7 @@ def told(registry: Registry) -> list[str]:
 
 def test_a_pause_stands_with_who_and_why_until_it_is_resumed(registry: Registry) -> None:
     assert not registry.operations.intent("router").paused
+    assert not registry.operations.intent("nobody").paused
     paused = registry.operations.pause("router", "release week")
     assert (paused.paused, paused.reason, paused.by) == (True, "release week", "user:ada")
     assert registry.operations.intent("router") == paused
@@ -57,7 +58,6 @@ def test_each_restart_counts(registry: Registry) -> None:
 
 def test_an_unknown_deployment_is_refused_and_those_that_exist_are_named(registry: Registry) -> None:
     for order in (
-        registry.operations.intent,
         registry.operations.pause,
         registry.operations.resume,
         registry.operations.restart,

@@ -1,0 +1,1 @@
+"""The room's commands: `podium serve` and `podium deployments`."""
