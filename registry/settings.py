@@ -99,6 +99,10 @@ class Settings(BaseSettings):
         description="Seconds without a beat after which a lease's holder counts as dead",
     )
 
+    haproxy: str | None = Field(
+        default=None, description="HAProxy's executable; found on PATH unless set"
+    )
+
     @property
     def database_url(self) -> str:
         return self.url.get_secret_value() if self.url else f"{_SQLITE}{self.home / 'podium.db'}"
