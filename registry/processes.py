@@ -80,6 +80,15 @@ def is_known_dead(text: str) -> bool:
     return process.is_local and not process.is_alive
 
 
+def is_elsewhere(text: str) -> bool:
+    """Whether a `Process.to_text` names a process of another machine, boot or container."""
+    try:
+        process = Process.from_json(json.loads(text))
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return bool(process.boot) and not process.is_local
+
+
 @cache
 def _boot() -> str:
     """Empty where the system does not tell."""

@@ -79,26 +79,44 @@ def port_is_free(port: int) -> bool:
 _spawned: dict[int, subprocess.Popen[bytes]] = {}
 
 
+def _reap() -> None:
+    """Let go of children that were succeeded by another process and have ended since."""
+    for pid in [pid for pid, process in _spawned.items() if process.poll() is not None]:
+        del _spawned[pid]
+
+
 class Child:
     """The process of one replica, in a folder of its own: record, log, and the code it imports."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, log: str = "engine.log") -> None:
         self.folder = folder
+        self.log = folder / log
         self.record = self._read()
 
-    @property
-    def log(self) -> Path:
-        return self.folder / "engine.log"
+    def prepare(
+        self, port: int | None, fingerprint: str, base_name: str, *, avoid: int | None = None
+    ) -> Record:
+        """End what is left of an earlier process and record the next one, with a token of its own.
 
-    def prepare(self, port: int | None, fingerprint: str, base_name: str) -> Record:
-        """End what is left of an earlier process and record the next one, with a token of its own."""
+        Without ``port`` it is the one it had before, if that is free and not ``avoid``.
+        """
         self.kill_all()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         last = self.record.port if self.record else None
-        chosen = port or (last if last and port_is_free(last) else free_port())
+        chosen = port or (last if last and last != avoid and port_is_free(last) else free_port())
         record = Record(secrets.token_hex(24), chosen, fingerprint, base_name, time.time())
         self._write(record)
         return record
+
+    def succeed(self, fingerprint: str) -> None:
+        """Record that a next process takes the place of the one that runs, and goes by the same token."""
+        assert self.record is not None, "there is nothing to succeed"
+        self._write(replace(self.record, fingerprint=fingerprint, requested_at=time.time()))
+
+    def note_fingerprint(self, fingerprint: str) -> None:
+        """Record of which configuration the prepared process is."""
+        assert self.record is not None, "prepare() comes first"
+        self._write(replace(self.record, fingerprint=fingerprint))
 
     def spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the prepared process, in a session of its own so that Ctrl-C does not reach it."""
@@ -127,9 +145,7 @@ class Child:
             self._adopt_unrecorded()
         if self.record.pid is None:
             return False
-        ours = _spawned.get(self.record.pid)
-        if ours is not None and ours.poll() is not None:
-            del _spawned[self.record.pid]
+        _reap()
         return _is_same(self.record.pid, self.record.created)
 
     def terminate(self) -> None:
@@ -158,6 +174,10 @@ class Child:
         """Record that nothing runs; the port stays reserved for the next start."""
         if self.record is not None:
             self._write(replace(self.record, pid=None, created=None, token=secrets.token_hex(24)))
+
+    def processes(self) -> list[psutil.Process]:
+        """The process and all that it started."""
+        return _belonging(self.record, self.log) if self.record is not None else []
 
     def last_words(self) -> str:
         """Why the process ended, as far as its log says, and where the log is."""

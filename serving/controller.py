@@ -7,19 +7,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from registry.deployments import ReplicaStatus, Rollout, RouteTable, Target
+from registry.deployments import BASE, Loaded, ReplicaStatus, Rollout, RouteTable, Target
 from registry.errors import AliasNotFound, ArtifactNotFound, VersionNotFound
 from registry.protocol import Registry
 from registry.references import Reference
 from serving.deployment import Deployment
-from serving.engine import Engine, Observation
+from serving.engine import Engine, Observation, Phase
 from serving.execution import DYING_SECONDS, Executor
+from serving.front import Front, FrontView
 from serving.memory import Memory
 from serving.planning import plan
+from serving.room import Room
 from serving.staging import Staging
 from serving.state import (
     Apply,
     Begin,
+    CloseFront,
     Desired,
     Drain,
     DropRoute,
@@ -31,9 +34,12 @@ from serving.state import (
     Observed,
     Plan,
     Probe,
+    Route,
+    Setup,
     Start,
     Step,
     Stop,
+    Switch,
     Unload,
 )
 
@@ -42,11 +48,14 @@ __all__ = ["Controller", "Declared", "resolve_desired"]
 #: Told of each step before it is taken, and of each plan that waits.
 Report = Callable[[str, str], None]
 
+#: How much memory is free, and how much a process of a setup would take.
+Measure = Callable[[Setup], Room]
+
 RETRY_SECONDS = 0.2  # after a step that failed; longer waits are on the step's account
 
 OnReplica = Apply | Drain | Load | Probe | Start | Stop | Unload
 _ON_REPLICAS = (Apply, Drain, Load, Probe, Start, Stop, Unload)
-_ON_RECORDS = (Begin, DropRoute, Fail, Finish, Flip, Forget)
+_ON_RECORDS = (Begin, DropRoute, Fail, Finish, Flip, Forget, Switch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class Declared:
     deployment: Deployment
     revision: int
     removed: bool = False
+    restarts: int = 0  # how often a person has asked for new processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,8 @@ class Controller:
         staging: Staging,
         *,
         epoch: int,
+        front: Front | None = None,
+        measure: Measure = lambda setup: Room(),
         report: Report = lambda deployment, line: None,
         clock: Callable[[], float] = time.time,
         dying_seconds: float = DYING_SECONDS,
@@ -99,11 +111,14 @@ class Controller:
             engines,
             staging,
             self._memory,
-            engine_fingerprint=declared.deployment.engine.fingerprint(),
-            max_rank=declared.deployment.engine.max_lora_rank,
+            engine=declared.deployment.engine,
+            front=front,
             clock=clock,
             dying_seconds=dying_seconds,
         )
+        self._front = front
+        self._measure = measure
+        self._view: FrontView | None = None
         self._replicas: dict[int, Observation] = {}
         self._recorded: Sequence[ReplicaStatus] = ()
         self._said = ""
@@ -135,6 +150,8 @@ class Controller:
             went_well = await self._executor.take(step, observed)
             if isinstance(step, _ON_REPLICAS):
                 await self._see(step, went_well)
+            elif isinstance(step, Route | CloseFront):
+                await self._look()
             if not went_well:
                 return False
         return True
@@ -158,6 +175,9 @@ class Controller:
 
     async def _look(self, index: int | None = None) -> None:
         indexes = list(self._engines) if index is None else [index]
+        if index is None and self._front is not None:
+            # Before the replicas: a request that the proxy had then is seen there now, or on its way.
+            self._view = await self._front.observe()
         seen = await asyncio.gather(*(self._engines[i].observe() for i in indexes))
         now = self._clock()
         for i, observation in zip(indexes, seen, strict=True):
@@ -180,7 +200,18 @@ class Controller:
             blocked=records.blocked,
             attempts=dict(memory.attempts),
             since=dict(memory.since),
+            front=self._view,
+            room=self._room(records),
         )
+
+    def _room(self, records: _Records) -> Room:
+        """Room for more processes, which is asked only when some may have to be started."""
+        base = records.open[BASE].target if BASE in records.open else records.table.base
+        living = [s for s in self._replicas.values() if s.phase not in (Phase.ABSENT, Phase.DEAD)]
+        settled = len(living) == records.desired.replicas and BASE not in records.open
+        if base is None or (settled and records.table.engine == records.desired.engine):
+            return Room()
+        return self._measure(Setup(Loaded(base.ref, base.digest), records.desired.engine))
 
     def _read(self) -> _Records:
         name = self.declared.deployment.name
@@ -203,7 +234,7 @@ class Controller:
     async def _record_replicas(self, *, settled: bool) -> None:
         """Say in the registry what was seen: where replicas are at once, what they have loaded at the end."""
         name = self.declared.deployment.name
-        statuses = [_status(name, i, seen) for i, seen in sorted(self._replicas.items())]
+        statuses = [_status(name, i, seen, self._view) for i, seen in sorted(self._replicas.items())]
         before, after = self._recorded, statuses
         if not settled:
             before, after = _whereabouts(before), _whereabouts(after)
@@ -228,8 +259,9 @@ def resolve_desired(registry: Registry, declared: Declared) -> Desired:
         deployment=deployment.name,
         base=target("", deployment.base),
         serves={served: target(served, text) for served, text in deployment.serves.items()},
-        engine=deployment.engine.fingerprint(),
+        engine=deployment.engine.to_text(declared.restarts),
         replicas=deployment.replicas,
+        allow_downtime=deployment.allow_downtime,
         paused=deployment.paused,
         removed=declared.removed,
     )
@@ -249,12 +281,13 @@ def _target(registry: Registry, deployment: str, revision: int, served: str, tex
     return Target(deployment, revision, served, reference.name, reference.alias, generation, number, digest)
 
 
-def _status(deployment: str, index: int, seen: Observation) -> ReplicaStatus:
+def _status(deployment: str, index: int, seen: Observation, front: FrontView | None) -> ReplicaStatus:
     return ReplicaStatus(
         deployment=deployment,
         index=index,
         phase=seen.phase.value,
         endpoint=seen.endpoint,
+        address=front.address if front else seen.endpoint,
         boot=seen.boot,
         base=seen.base,
         models=tuple(sorted(seen.models)),
@@ -268,7 +301,9 @@ def _whereabouts(statuses: Sequence[ReplicaStatus]) -> list[ReplicaStatus]:
 
 def summary(observed: Observed) -> str:
     """Where clients find what is served, in one line."""
-    endpoints = [seen.endpoint for seen in observed.replicas.values() if seen.map and seen.endpoint]
+    answering = [seen.endpoint for seen in observed.replicas.values() if seen.map and seen.endpoint]
+    front = observed.front
+    endpoints = answering if front is None else [front.address] if front.address and front.routed else []
     routes = observed.table.routes
     names = [f"{served} = {route.current.ref}" for served, route in sorted(routes.items()) if served]
     if not endpoints:
@@ -283,13 +318,19 @@ def describe(step: Step) -> str:
         case Load() | Probe():
             return f"{name} {step.version.ref} on replica {step.replica}"
         case Start():
-            return f"start replica {step.replica} with {step.base.ref}"
+            return f"start replica {step.replica} with {step.setup.base.ref}"
+        case Switch():
+            return f"switch to {step.setup.base.ref}"
+        case Route():
+            return f"send requests to {', '.join(f'replica {i}' for i in sorted(step.backends)) or 'nobody'}"
+        case CloseFront():
+            return "stop the proxy"
         case Stop():
             return f"stop replica {step.replica}: {step.reason}"
         case Unload():
             return f"unload {step.ref} from replica {step.replica}"
         case Drain():
-            return f"drain replica {step.replica}"
+            return f"drain replica {step.replica}" + (f": {step.reason}" if step.reason else "")
         case Apply():
             return f"apply map {step.routes.fence.generation} on replica {step.replica}"
         case _:

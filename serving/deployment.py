@@ -32,6 +32,7 @@ _OWN_FLAGS = frozenset(
         "--uds",
     }
 )
+MOST_REPLICAS = 16
 _VERSIONS_PER_NAME = 3  # the live one, the one before it, and the one that is being rolled out
 
 
@@ -85,8 +86,17 @@ class VLLM:
             )
         return cls(**{key: value for key, value in raw.items() if key in known})
 
+    def to_text(self, restarts: int = 0) -> str:
+        """All that makes a running process another one, with how often processes were asked to begin anew."""
+        return json.dumps({"settings": self.to_json(), "restarts": restarts}, sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> VLLM:
+        """Read what `to_text` wrote; raises `InvalidApp`."""
+        return cls.from_json(json.loads(text)["settings"])
+
     def fingerprint(self) -> str:
-        """A digest of all that would make a running process another one; it changes with any field."""
+        """A digest of the settings; it changes with any field."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -106,6 +116,7 @@ class Deployment:
     replicas: int = 1
     port: int | None = None  # on the loopback interface; None: a free one, kept over restarts
     paused: bool = False  # True: what runs goes on running, nothing is changed
+    allow_downtime: bool = False  # True: where two copies do not fit, the old one is stopped first
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "serves", dict(self.serves))
@@ -117,10 +128,10 @@ class Deployment:
                 reference.require_explicit("serve")
         except InvalidReference as error:
             raise InvalidApp(f"Deployment {self.name!r}: {error.message}", remedy=error.remedy) from error
-        if self.replicas != 1:
+        if not 1 <= self.replicas <= MOST_REPLICAS:
             raise InvalidApp(
-                f"Deployment {self.name!r} asks for {self.replicas} replicas; this version runs one.",
-                remedy="Use replicas=1.",
+                f"Deployment {self.name!r} asks for {self.replicas} replicas.",
+                remedy=f"Use 1 to {MOST_REPLICAS} on one machine.",
             )
         if len(self.serves) * _VERSIONS_PER_NAME > self.engine.max_cpu_loras:
             raise InvalidApp(
@@ -143,6 +154,7 @@ class Deployment:
             "replicas": self.replicas,
             "port": self.port,
             "paused": self.paused,
+            "allow_downtime": self.allow_downtime,
         }
 
     @classmethod

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from serving.deployment import VLLM
 from serving.middleware import Fence, RouteMap
 
 __all__ = ["Answer", "Engine", "Fence", "Launch", "Observation", "Phase", "RouteMap"]
@@ -40,6 +41,7 @@ class Observation:
     models: Mapping[str, str] = field(default_factory=dict)  # loaded name -> path, without the base
     map: RouteMap | None = None  # the routes it has
     in_flight: Mapping[str, int] = field(default_factory=dict)  # version name -> answers under way
+    arriving: int = 0  # requests that have begun and are not whole yet
     admitted: Mapping[str, int] = field(default_factory=dict)  # version name -> requests since boot
     detail: str = ""  # why it is not ready: the end of its log, an error
 
@@ -63,6 +65,7 @@ class Launch:
     base_name: str  # "smollm2:v1"
     base_path: Path  # immutable folder named by digest
     fingerprint: str
+    engine: VLLM | None = None  # its settings; None: as the replica was declared
 
 
 class Engine(Protocol):

@@ -19,11 +19,13 @@ from registry.errors import (
 )
 from registry.protocol import Registry
 from registry.values import Role
+from serving.deployment import VLLM
 from serving.engine import Engine, Launch, Observation, Phase
 from serving.errors import AdapterRefused, ProbeFailed, StaleController
 from serving.facts import BaseFacts, adapter_facts, base_facts
+from serving.front import Front
 from serving.memory import Memory
-from serving.planning import attempts_key, files_key
+from serving.planning import FRONT_KEY, attempts_key, files_key, setup_key
 from serving.preflight import preflight
 from serving.probing import probe
 from serving.staging import Staging
@@ -31,6 +33,7 @@ from serving.state import (
     Apply,
     Begin,
     Check,
+    CloseFront,
     Drain,
     DropRoute,
     Fail,
@@ -40,10 +43,12 @@ from serving.state import (
     Load,
     Observed,
     Probe,
+    Route,
     Stage,
     Start,
     Step,
     Stop,
+    Switch,
     Unload,
     Unstage,
 )
@@ -66,8 +71,8 @@ class Executor:
         staging: Staging,
         memory: Memory,
         *,
-        engine_fingerprint: str,
-        max_rank: int,
+        engine: VLLM,
+        front: Front | None = None,
         clock: Callable[[], float] = time.time,
         dying_seconds: float = DYING_SECONDS,
     ) -> None:
@@ -77,8 +82,8 @@ class Executor:
         self._engines = engines
         self._staging = staging
         self._memory = memory
-        self._engine_fingerprint = engine_fingerprint
-        self._max_rank = max_rank
+        self._engine = engine
+        self._front = front
         self._clock = clock
         self._base: BaseFacts | None = None
 
@@ -113,6 +118,8 @@ class Executor:
             and await self._took_down(step.replica)
         )
         self._memory.failed(key, error.message, self._clock(), certain=certain, fatal=fatal)
+        if isinstance(step, Start):
+            self._memory.failed(setup_key(step.setup.fingerprint), error.message, self._clock())
 
     async def _took_down(self, replica: int) -> bool:
         """Whether a replica dies of what was just done to it. A dying vLLM answers for a moment longer."""
@@ -124,7 +131,7 @@ class Executor:
 
     async def _dispatch(self, step: Step, observed: Observed) -> None:
         match step:
-            case Begin() | Flip() | Finish() | Fail() | DropRoute() | Forget():
+            case Begin() | Flip() | Switch() | Finish() | Fail() | DropRoute() | Forget():
                 await asyncio.to_thread(self._record, step, observed)
             case Stage():
                 await asyncio.to_thread(self._staging.stage, step.version)
@@ -134,8 +141,19 @@ class Executor:
                 reached("rollout.checked")
             case Unstage():
                 await asyncio.to_thread(self._staging.unstage, step.digest)
+            case Route() | CloseFront():
+                await self._act_on_front(step)
             case _:
                 await self._act_on_replica(step, observed)
+
+    async def _act_on_front(self, step: Route | CloseFront) -> None:
+        assert self._front is not None, "nothing is routed without a proxy"
+        if isinstance(step, CloseFront):
+            await self._front.stop()
+            return
+        await self._front.route(step.backends)
+        self._memory.succeeded(FRONT_KEY)
+        reached("rollout.routed")
 
     async def _act_on_replica(
         self, step: Start | Drain | Stop | Load | Probe | Apply | Unload, observed: Observed
@@ -144,12 +162,15 @@ class Executor:
         seen = observed.replicas.get(step.replica, Observation(Phase.ABSENT))
         match step:
             case Start():
-                path = self._staging.path(step.base.digest)
-                await engine.start(Launch(step.base.ref, path, step.fingerprint))
+                base, engine_settings = step.setup.base, VLLM.from_text(step.setup.engine)
+                path = self._staging.path(base.digest)
+                await engine.start(Launch(base.ref, path, step.setup.fingerprint, engine_settings))
                 reached("replica.started")
             case Drain():
                 await engine.drain(observed.fence, seen.boot or "")
             case Stop():
+                if seen.phase is Phase.SILENT:
+                    self._memory.failed(setup_key(seen.fingerprint or ""), step.reason, self._clock())
                 await engine.stop(STOP_GRACE_SECONDS if seen.phase is Phase.DRAINING else 1.0)
             case Load():
                 await engine.load(step.version.ref, self._staging.path(step.version.digest), observed.fence)
@@ -184,7 +205,9 @@ class Executor:
             digest=step.version.digest,
             trained_on=self._trained_on(step.version),
         )
-        self._memory.checked[key] = preflight(adapter, self._base_facts(step.base), max_rank=self._max_rank)
+        self._memory.checked[key] = preflight(
+            adapter, self._base_facts(step.base), max_rank=self._engine.max_lora_rank
+        )
 
     def _base_facts(self, base: Loaded) -> BaseFacts:
         """A base does not change, and reading its tokenizer takes longer than the rest of a rollout."""
@@ -198,7 +221,9 @@ class Executor:
         bases = [edge.parent for edge in graph.edges if edge.child == graph.root and edge.role is Role.BASE]
         return digests[bases[0]] if bases else None
 
-    def _record(self, step: Begin | Flip | Finish | Fail | DropRoute | Forget, observed: Observed) -> None:
+    def _record(
+        self, step: Begin | Flip | Switch | Finish | Fail | DropRoute | Forget, observed: Observed
+    ) -> None:
         """Effects on the registry; each is one transaction."""
         deployments = self._registry.deployments
         match step:
@@ -207,6 +232,9 @@ class Executor:
                 reached("rollout.begun")
             case Flip():
                 deployments.flip(step.rollout.id)
+                reached("rollout.flipped")
+            case Switch():
+                self._switch(step)
                 reached("rollout.flipped")
             case Finish():
                 deployments.finish(step.rollout.id, step.state, step.reason)
@@ -218,6 +246,13 @@ class Executor:
                 deployments.drop_route(self._deployment, step.served)
             case Forget():
                 deployments.forget(self._deployment)
+
+    def _switch(self, step: Switch) -> None:
+        """One transaction: base, settings and all that goes with them are recorded together."""
+        with self._registry.transaction():
+            for rollout in step.rollouts:
+                self._registry.deployments.flip(rollout.id)
+            self._registry.deployments.record_engine(self._deployment, step.setup.engine)
 
     def _fail(self, step: Fail, observed: Observed) -> None:
         """One transaction: the rollout has failed, its content is blocked, its alias is back."""
@@ -232,12 +267,14 @@ class Executor:
                         self._deployment,
                         target.digest,
                         base_digest,
-                        self._engine_fingerprint,
+                        self._engine.fingerprint(),
                         step.reason,
                         datetime.now(UTC),
                     )
                 )
-            if target.alias is not None:
+            serving = observed.table.routes.get(target.served)
+            # What serves already was not at fault: other settings were. Its alias stays.
+            if target.alias is not None and (serving is None or serving.current.digest != target.digest):
                 self._put_back(rollout, step.reason)
 
     def _put_back(self, rollout: Rollout, reason: str) -> None:
@@ -268,5 +305,7 @@ def _account(step: Step) -> str | None:
             return attempts_key(replica=step.replica, ref=step.version.ref)
         case Start() | Drain() | Stop() | Apply() | Unload():
             return attempts_key(replica=step.replica)
+        case Route() | CloseFront():
+            return FRONT_KEY
         case _:
             return None

@@ -55,7 +55,7 @@ class FakeEngine:
         if self._launch is None:
             return Observation(Phase.ABSENT)
         if self._dead:
-            return Observation(Phase.DEAD, detail=self._dead)
+            return Observation(Phase.DEAD, fingerprint=self._launch.fingerprint, detail=self._dead)
         if self._frozen:
             return Observation(
                 Phase.SILENT, fingerprint=self._launch.fingerprint, detail="it does not answer"

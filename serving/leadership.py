@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from registry.errors import Unavailable
-from registry.processes import Process, is_known_dead
+from registry.processes import Process, is_elsewhere, is_known_dead
 from registry.protocol import Registry
 from registry.values import Lease, Origin
 from triggers.leadership import Move, Sighting, decide, sight
@@ -55,6 +55,13 @@ class Leadership:
         other = self._sighting.lease
         if decide(self._sighting, now, self._term, holder_is_dead=is_known_dead(other.holder)) is Move.TAKE:
             self.lease = self._registry.leases.acquire(self._name, self._holder, seen=other)
+
+    @property
+    def is_led_elsewhere(self) -> bool:
+        """Whether a living process of another machine, or of another container, leads, as far as was seen."""
+        if self.lease is not None or self._sighting is None:
+            return False
+        return is_elsewhere(self._sighting.lease.holder)
 
     def acting(self) -> Registry:
         """The registry on this lease's authority: each write checks it."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from serving.engine import Answer, Observation, Phase
+from serving.planning import setup_key
 from serving.preflight import Finding
 from serving.state import Attempts
 
@@ -42,8 +43,10 @@ class Memory:
         self.since[index] = now
         key = f"replica/{index}"
         if seen.phase is Phase.DEAD:
-            self.failed(key, seen.detail or "it ended without a word", now)
+            for account in (key, setup_key(seen.fingerprint or "")):
+                self.failed(account, seen.detail or "it ended without a word", now)
         elif seen.phase is Phase.READY:
+            self.succeeded(setup_key(seen.fingerprint or ""))
             for known in [k for k in self.attempts if k == key or k.startswith(f"{key}/")]:
                 self.succeeded(known)
 

@@ -15,19 +15,18 @@ from pathlib import Path
 from registry.errors import InvalidApp, PodiumError, StaleAuthority
 from registry.protocol import Registry
 from serving.controller import Controller, Declared, Report
-from serving.deployment import VLLM, Deployment
+from serving.deployment import Deployment
 from serving.engine import Engine, Observation, Phase
 from serving.errors import EngineUnavailable, StaleController
 from serving.leadership import Leadership
 from serving.middleware import Fence
+from serving.parts import MakeParts, Parts, parts_on_this_machine
 from serving.staging import StoreStaging
-from serving.vllm_engine import VLLMEngine
 
 __all__ = ["Source", "declared_in", "run_controllers"]
 
 #: What is to be kept true now, by deployment name. Blocks on the database.
 Source = Callable[[], Mapping[str, Declared]]
-MakeEngine = Callable[[Deployment, int, Path], Engine]
 
 FOLLOW_SECONDS = 2.0  # between tries to lead what another leads
 TROUBLE_SECONDS = 2.0  # after an error that is nobody's account
@@ -57,12 +56,6 @@ def declared_in(registry: Registry, report: Report = lambda name, line: None) ->
     return declared
 
 
-def make_vllm(deployment: Deployment, index: int, folder: Path) -> Engine:
-    """The engine of one replica, in its folder."""
-    settings: VLLM = deployment.engine
-    return VLLMEngine(folder / f"replica-{index}", settings, deployment.port)
-
-
 async def run_controllers(
     registry: Registry,
     wake: asyncio.Event,
@@ -71,7 +64,7 @@ async def run_controllers(
     *,
     source: Source | None = None,
     folder: Path | None = None,
-    make_engine: MakeEngine = make_vllm,
+    make_parts: MakeParts | None = None,
     leave_running: bool = False,
 ) -> None:
     """Keep every declared deployment true until ``stop`` is set; then stop their engines and resign.
@@ -80,6 +73,7 @@ async def run_controllers(
     for each step. ``leave_running`` keeps the engines for the next controller to adopt.
     """
     home = folder or registry.settings.home / "serving"
+    parts = make_parts or parts_on_this_machine(registry.settings.haproxy)
     read = source or (lambda: declared_in(registry, report))
     members: dict[str, _Member] = {}
 
@@ -95,7 +89,7 @@ async def run_controllers(
             declared = await _read_declared(read, report)
             for name, what in (declared or {}).items():
                 if name not in members:
-                    members[name] = _Member(name, registry, home / name, make_engine, report)
+                    members[name] = _Member(name, registry, home / name, parts, report)
                 members[name].tell(what)
             for name in [
                 n for n, member in members.items() if member.is_done or n not in (declared or members)
@@ -146,17 +140,17 @@ class _Member:
     """One deployment in this process: leads it when it can, and then controls it."""
 
     def __init__(
-        self, name: str, registry: Registry, folder: Path, make_engine: MakeEngine, report: Report
+        self, name: str, registry: Registry, folder: Path, make_parts: MakeParts, report: Report
     ) -> None:
         self._name = name
         self._registry = registry
         self._folder = folder
-        self._make_engine = make_engine
+        self._make_parts = make_parts
         self._report = report
         self._leadership = Leadership(name, registry)
         self._declared: Declared | None = None
         self._controller: Controller | None = None
-        self._engines: dict[int, Engine] = {}
+        self._parts = Parts({})
         self._said = ""
         self._stopping = asyncio.Event()
         self.wake = asyncio.Event()
@@ -177,8 +171,8 @@ class _Member:
         self._running.cancel()  # at any line: whoever leads next looks and goes on from there
         await asyncio.gather(self._running, return_exceptions=True)
         if self._leadership.lease is not None and not leave_running:
-            await asyncio.gather(*(self._shut_down(i, engine) for i, engine in self._engines.items()))
-        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
+            await self._shut_down()
+        await self._close_parts()
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
@@ -194,7 +188,7 @@ class _Member:
                 self._leadership.lose()
                 again = FOLLOW_SECONDS
             except PodiumError as error:
-                self._report(self._name, error.message)
+                self._say_once(f"{error.message} {error.remedy}".strip())
                 again = TROUBLE_SECONDS
             except Exception as error:  # one deployment's trouble must not end the others, or itself
                 self._report(self._name, f"unexpected {type(error).__name__}: {error}")
@@ -209,6 +203,8 @@ class _Member:
         if self._leadership.lease is None:
             self._controller = None
             if not await asyncio.to_thread(self._leadership.try_lead):
+                if self._leadership.is_led_elsewhere:
+                    await self._give_way(declared)
                 self._say_once("another controller leads it; this one stands by")
                 return FOLLOW_SECONDS
             self._said = ""
@@ -229,22 +225,41 @@ class _Member:
 
     async def _take_charge(self, declared: Declared) -> None:
         assert self._leadership.lease is not None
-        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
-        deployment = declared.deployment
-        self._engines = {
-            i: self._make_engine(deployment, i, self._folder) for i in range(deployment.replicas)
-        }
+        await self._close_parts()
+        self._parts = self._make_parts(declared.deployment, self._folder)
         registry = self._leadership.acting()
         self._controller = Controller(
             declared,
             registry,
-            self._engines,
+            self._parts.engines,
             StoreStaging(self._folder / "files", registry),
             epoch=self._leadership.lease.epoch,
+            front=self._parts.front,
+            measure=self._parts.measure,
             report=self._report,
         )
 
-    async def _shut_down(self, index: int, engine: Engine) -> None:
+    async def _close_parts(self) -> None:
+        await asyncio.gather(*(engine.close() for engine in self._parts.engines.values()))
+        if self._parts.front is not None:
+            await self._parts.front.close()
+
+    async def _give_way(self, declared: Declared) -> None:
+        """End what runs here of a deployment that another machine leads: nobody keeps it up to date."""
+        if not self._parts.engines:
+            self._parts = self._make_parts(declared.deployment, self._folder)
+        seen = await asyncio.gather(*(engine.observe() for engine in self._parts.engines.values()))
+        # Another container may lead from the same folder: only what lives here is this one's to end.
+        if any(each.phase not in (Phase.ABSENT, Phase.DEAD) for each in seen):
+            await self._shut_down()
+
+    async def _shut_down(self) -> None:
+        """Drain and stop all engines, then the proxy before them."""
+        await asyncio.gather(*(self._stop(i, engine) for i, engine in self._parts.engines.items()))
+        if self._parts.front is not None:
+            await self._parts.front.stop()
+
+    async def _stop(self, index: int, engine: Engine) -> None:
         """Drain one engine for a while, then stop it."""
         seen = await engine.observe()
         if seen.phase is Phase.ABSENT:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from registry.deployments import BASE, Loaded, Rollout, RolloutState, RouteTable, Target
 from serving.engine import Fence, Observation, RouteMap
+from serving.front import FrontView
 from serving.preflight import Finding
+from serving.room import Room
 
 __all__ = [
     "Apply",
     "Attempts",
     "Begin",
     "Check",
+    "CloseFront",
     "Desired",
     "Drain",
     "DropRoute",
@@ -25,20 +29,30 @@ __all__ = [
     "Observed",
     "Plan",
     "Probe",
+    "Route",
+    "Setup",
     "Stage",
     "Start",
     "Step",
     "Stop",
+    "Switch",
     "Unload",
     "Unstage",
-    "fingerprint_of",
     "route_map",
 ]
 
 
-def fingerprint_of(base: Loaded, engine: str) -> str:
-    """What tells a process with the right base, name and settings from one that must be replaced."""
-    return f"{base.digest}/{base.ref}/{engine}"
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the processes of one colour have in common: a base, and the engine's settings as text."""
+
+    base: Loaded
+    engine: str
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells a process of this setup from one that must be replaced."""
+        return f"{self.base.digest}/{self.base.ref}/{hashlib.sha256(self.engine.encode()).hexdigest()[:16]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +62,9 @@ class Desired:
     deployment: str
     base: Target | None
     serves: Mapping[str, Target | None]
-    engine: str  # fingerprint of the engine's settings
+    engine: str  # the engine's settings as text, with the number of restarts that were asked for
     replicas: int = 1
+    allow_downtime: bool = False  # the old processes may be stopped before the new ones are ready
     paused: bool = False
     removed: bool = False  # it is no longer declared: stop it
 
@@ -87,6 +102,8 @@ class Observed:
     blocked: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (digest, base digest) -> reason
     attempts: Mapping[str, Attempts] = field(default_factory=dict)
     since: Mapping[int, float] = field(default_factory=dict)  # replica -> when it came into its phase
+    front: FrontView | None = None  # None: clients ask the one replica itself
+    room: Room = field(default_factory=Room)
 
     @property
     def fence(self) -> Fence:
@@ -101,6 +118,14 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class Flip:
     rollout: Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Decide, at once, that another setup serves, and that these rollouts are flipped with it."""
+
+    setup: Setup
+    rollouts: tuple[Rollout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +174,25 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Start:
     replica: int
-    base: Loaded
-    fingerprint: str
+    setup: Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Have the proxy send new requests to these replicas (index -> endpoint), and to no others."""
+
+    backends: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFront:
+    """End the proxy: nothing is left behind it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
     replica: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +238,7 @@ class Unstage:
 Step = (
     Begin
     | Flip
+    | Switch
     | Finish
     | Fail
     | DropRoute
@@ -208,6 +246,8 @@ Step = (
     | Stage
     | Check
     | Start
+    | Route
+    | CloseFront
     | Drain
     | Stop
     | Load

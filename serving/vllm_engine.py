@@ -35,17 +35,21 @@ _UNWANTED = frozenset({"PYTHONPATH", "PYTHONWARNINGS", "VLLM_API_KEY", "VLLM_SER
 class VLLMEngine:
     """One replica on the loopback interface, in a folder that survives the controller."""
 
-    def __init__(self, folder: Path, settings: VLLM, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: VLLM, port: int | None = None, *, avoid: int | None = None
+    ) -> None:
         self._settings = settings
         self._port = port
+        self._avoid = avoid  # a port that is another's
         self._child = Child(folder)
         self._client: ReplicaClient | None = None
         self._answered = False  # this process has been ready since we know it
 
     async def start(self, launch: Launch) -> None:
         await self._drop_client()
+        self._settings = launch.engine or self._settings
         _require_installed(self._settings)
-        record = self._child.prepare(self._port, launch.fingerprint, launch.base_name)
+        record = self._child.prepare(self._port, launch.fingerprint, launch.base_name, avoid=self._avoid)
         code = _place_middleware(self._child.folder)
         command = _command(self._settings, launch, record.port)
         self._child.spawn(command, _environment(os.environ, self._settings, code))
@@ -55,7 +59,7 @@ class VLLMEngine:
         if record is None or (record.pid is None and not self._child.is_alive()):
             return Observation(Phase.ABSENT)
         if not self._child.is_alive():
-            return Observation(Phase.DEAD, detail=self._child.last_words())
+            return Observation(Phase.DEAD, fingerprint=record.fingerprint, detail=self._child.last_words())
         try:
             seen = await self._speak().observe()
         except EngineUnavailable as error:

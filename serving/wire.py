@@ -65,6 +65,7 @@ class ReplicaClient:
             models={card["id"]: card["root"] for card in listed if card.get("parent")},
             map=RouteMap.parse(state["map"]) if state["map"] else None,
             in_flight=state["in_flight"],
+            arriving=state.get("arriving", 0),  # a replica that an older podium has started says nothing
             admitted=state["admitted"],
         )
 

@@ -13,20 +13,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from serving.planning import processes, replicas, rollouts
-from serving.planning.view import View, attempts_key, files_key
+from serving.planning import bases, processes, replicas, rollouts, traffic
+from serving.planning.accounts import FRONT_KEY, attempts_key, files_key, setup_key
+from serving.planning.view import View
 from serving.state import Desired, Observed, Plan, Step
 
-__all__ = ["attempts_key", "files_key", "plan"]
+__all__ = ["FRONT_KEY", "attempts_key", "files_key", "plan", "setup_key"]
 
 Stage = Callable[[View], Iterator[Step]]
 
-_KEEP: tuple[Stage, ...] = (processes.run_processes, replicas.bring_up_to_date, replicas.finish_live)
+_KEEP: tuple[Stage, ...] = (
+    processes.run_processes,
+    replicas.bring_up_to_date,
+    traffic.route_traffic,
+    replicas.finish_live,
+)
 _CHANGE: tuple[Stage, ...] = (
     rollouts.drop_routes,
     rollouts.begin_rollouts,
     *_KEEP,
-    rollouts.advance_base,
+    bases.advance_base,
+    bases.advance_settings,
     rollouts.advance_rollouts,
     replicas.warm_previous,
     replicas.unload_unneeded,
@@ -35,6 +42,7 @@ _CHANGE: tuple[Stage, ...] = (
 _REMOVE: tuple[Stage, ...] = (
     rollouts.end_rollouts,
     processes.shut_down,
+    traffic.close_traffic,
     rollouts.drop_routes,
     replicas.tidy_files,
     rollouts.forget,

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from registry.deployments import Loaded, RolloutState
 from serving.engine import Observation, Phase
-from serving.planning.view import View, attempts_key
+from serving.planning.accounts import attempts_key
+from serving.planning.view import View
 from serving.state import Apply, Finish, Load, Step, Stop, Unload, Unstage, route_map
 
 MOST_RESYNCS = 3  # failures to bring a booted replica up to date, before it is started anew
@@ -14,7 +15,7 @@ MOST_RESYNCS = 3  # failures to bring a booted replica up to date, before it is 
 
 def bring_up_to_date(view: View) -> Iterator[Step]:
     """Give each ready replica the routed versions, and then the map; until then it answers nobody new."""
-    for index, seen in view.on_the_recorded_base():
+    for index, seen in view.serving():
         if view.is_up_to_date(seen):
             continue
         lacking = next((v for v in view.routed() if not view.is_usable(seen, v)), None)
@@ -36,14 +37,17 @@ def _resync(view: View, index: int, seen: Observation, lacking: Loaded) -> Itera
 
 
 def finish_live(view: View) -> Iterator[Step]:
-    """Live: every replica that may answer has the map. A silent one may, so it must go first."""
-    ready = view.replicas_in(Phase.READY)
-    if not ready or view.replicas_in(Phase.SILENT):
+    """Live: whatever may still answer somebody has the map. A silent replica may, so it must go first."""
+    newest = {index for index, _ in view.up_to_date()}
+    answering = {index for index, seen in view.replicas_in(Phase.READY) if seen.map}
+    if not newest or answering - newest or view.replicas_in(Phase.SILENT):
         return
-    if all(view.is_up_to_date(seen) for _, seen in ready):
-        for rollout in view.observed.open.values():
-            if rollout.state is RolloutState.FLIPPED:
-                yield Finish(rollout, RolloutState.LIVE)
+    front = view.observed.front
+    if front is not None and not (front.is_running and front.routed and set(front.routed) <= newest):
+        return
+    for rollout in view.observed.open.values():
+        if rollout.state is RolloutState.FLIPPED:
+            yield Finish(rollout, RolloutState.LIVE)
 
 
 def warm_previous(view: View) -> Iterator[Step]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from registry.deployments import BASE, Loaded, Rollout, RolloutState, Target
 from serving.engine import Phase
-from serving.planning.view import View, attempts_key, loaded
+from serving.planning.accounts import attempts_key
+from serving.planning.view import View, loaded
 from serving.preflight import refusals
-from serving.state import Begin, Check, DropRoute, Fail, Finish, Flip, Forget, Step, fingerprint_of
+from serving.state import Begin, Check, DropRoute, Fail, Finish, Flip, Forget, Step
 
 MOST_ATTEMPTS = 2  # of a rollout whose cause of failure is not certain
-MOST_BASE_STARTS = 3  # of a new base, before the old one is started again
 
 
 def begin_rollouts(view: View) -> Iterator[Step]:
@@ -59,66 +59,33 @@ def forget(view: View) -> Iterator[Step]:
         yield Forget()
 
 
-def advance_base(view: View) -> Iterator[Step]:
-    rollout = view.observed.open.get(BASE)
-    if rollout is None or rollout.state is not RolloutState.STARTED:
-        return
-    candidate = loaded(rollout.target)
-    failure = _failure(view, rollout, candidate.digest, candidate.digest) or _start_failure(view, candidate)
-    if failure is not None:
-        yield Fail(rollout, *failure)
-        return
-    checks = list(_check_set(view, rollout, candidate))
-    if checks or not view.set_fits(candidate):
-        yield from checks[:1]
-        return
-    yield from _bring_everywhere(view, rollout, candidate, [candidate, *view.adapters()])
-
-
-def _check_set(view: View, rollout: Rollout, base: Loaded) -> Iterator[Step]:
-    """The base and what is served on it move as one set: each adapter must fit the new base."""
-    current = view.observed.table.base
-    if current is None or current.digest == base.digest:
-        return
-    for version in view.adapters():
-        findings = view.observed.checked.get((version.digest, base.digest))
-        if findings is None:
-            lacking = next((v for v in (version, base) if v.digest not in view.observed.staged), None)
-            if lacking is None:
-                yield Check(version, base, rollout)
-            else:
-                yield from view.stage(lacking, rollout)
-        elif refusals(findings):
-            reason = f"{version.ref} does not fit {base.ref}: {refusals(findings)[0].message}"
-            yield Fail(rollout, reason, True)
-
-
-def _start_failure(view: View, candidate: Loaded) -> tuple[str, bool] | None:
-    failed = view.observed.attempts.get(attempts_key(replica=0))
-    current = view.observed.table.base
-    if failed is None or failed.count < MOST_BASE_STARTS or current is None:
-        return None  # without an old base to go back to, it is tried until somebody mends it
-    if current.digest == candidate.digest:
-        return None
-    return f"the engine did not start with {candidate.ref}: {failed.reason}", False
-
-
 def advance_rollouts(view: View) -> Iterator[Step]:
     base = view.observed.table.base
-    if base is None or BASE in view.observed.open:
+    if base is None:
         return
     for served, rollout in view.observed.open.items():
-        if rollout.state is RolloutState.STARTED and served in view.desired.serves:
-            yield from _advance(view, rollout, base)
+        if served == BASE or rollout.state is not RolloutState.STARTED or served not in view.desired.serves:
+            continue
+        yield from _advance(view, rollout, base)
 
 
 def _advance(view: View, rollout: Rollout, base: Loaded) -> Iterator[Step]:
-    version = loaded(rollout.target)
-    failure = _failure(view, rollout, version.digest, base.digest)
-    findings = view.observed.checked.get((version.digest, base.digest))
+    """Bring one name's rollout further: on the base that serves, or else together with the coming one."""
+    version, coming = loaded(rollout.target), view.coming_base()
     if version.digest == base.digest:
         yield Flip(rollout)
-    elif failure is not None:
+    elif coming is not None and version.digest == coming.digest:
+        view.wait(f"{version.ref}: it goes live with the base")
+    elif coming is not None and view.is_refused(version.digest, base.digest):
+        yield from _advance_with(view, rollout, version, coming)
+    else:
+        yield from _advance_on(view, rollout, version, base)
+
+
+def _advance_on(view: View, rollout: Rollout, version: Loaded, base: Loaded) -> Iterator[Step]:
+    failure = failure_of(view, rollout, version.digest, base.digest)
+    findings = view.observed.checked.get((version.digest, base.digest))
+    if failure is not None:
         yield Fail(rollout, *failure)
     elif not view.may_try(attempts_key(rollout), f"{version.ref}"):
         return
@@ -129,28 +96,41 @@ def _advance(view: View, rollout: Rollout, base: Loaded) -> Iterator[Step]:
     elif refusals(findings):
         yield Fail(rollout, "; ".join(finding.message for finding in refusals(findings)), True)
     else:
-        yield from _bring_everywhere(view, rollout, base, [version])
+        yield from _bring_everywhere(view, rollout, version)
 
 
-def _bring_everywhere(view: View, rollout: Rollout, base: Loaded, versions: list[Loaded]) -> Iterator[Step]:
-    """Load and probe on every ready replica that runs ``base``; when none lacks anything, flip."""
-    wanted = fingerprint_of(base, view.desired.engine)
-    ready = [(i, seen) for i, seen in view.replicas_in(Phase.READY) if seen.fingerprint == wanted]
+def _advance_with(view: View, rollout: Rollout, version: Loaded, coming: Loaded) -> Iterator[Step]:
+    """It does not fit the base that serves: see whether it fits the coming one."""
+    findings = view.observed.checked.get((version.digest, coming.digest))
+    lacking = [v for v in (version, coming) if v.digest not in view.observed.staged]
+    failure = failure_of(view, rollout, version.digest, coming.digest)
+    if failure is not None:
+        yield Fail(rollout, *failure)
+    elif lacking:
+        yield from view.stage(lacking[0], rollout)
+    elif findings is None:
+        yield Check(version, coming, rollout)
+    elif refusals(findings):
+        yield Fail(rollout, "; ".join(finding.message for finding in refusals(findings)), True)
+    else:
+        view.wait(f"{version.ref}: it goes live with the base")
+
+
+def _bring_everywhere(view: View, rollout: Rollout, version: Loaded) -> Iterator[Step]:
+    """Load and probe on every ready replica that serves; when none lacks it, flip."""
+    ready = view.serving()
     if not ready:
         view.wait(f"{rollout.target.ref}: no replica is ready for it")
         return
-    lacking = [(i, seen, v) for i, seen in ready for v in versions if not view.is_usable(seen, v)]
+    lacking = [(index, seen) for index, seen in ready if not view.is_usable(seen, version)]
     if not lacking:
         yield Flip(rollout)
     elif view.may_try(attempts_key(rollout), rollout.target.ref):
-        seen_replicas = set()
-        for index, seen, version in lacking:
-            if index not in seen_replicas:
-                seen_replicas.add(index)
-                yield view.bring(index, seen, version, rollout)
+        for index, seen in lacking:
+            yield view.bring(index, seen, version, rollout)
 
 
-def _failure(view: View, rollout: Rollout, digest: str, base_digest: str) -> tuple[str, bool] | None:
+def failure_of(view: View, rollout: Rollout, digest: str, base_digest: str) -> tuple[str, bool] | None:
     """Why the rollout must be given up, and whether that is certain."""
     blocked = view.observed.blocked.get((digest, base_digest))
     if blocked is not None:

@@ -7,24 +7,15 @@ from dataclasses import dataclass, field
 
 from registry.deployments import BASE, Loaded, Rollout, RolloutState, Target
 from serving.engine import Observation, Phase
+from serving.planning.accounts import MOST_STARTS, attempts_key, files_key, setup_key
 from serving.preflight import refusals
-from serving.state import Desired, Load, Observed, Probe, Stage, Step, fingerprint_of, route_map
+from serving.state import Desired, Load, Observed, Probe, Setup, Stage, Step, route_map
 
-__all__ = ["View", "attempts_key", "files_key", "loaded"]
+__all__ = ["View", "loaded"]
 
 POLL_SECONDS = 2.0  # how long a quiet deployment is left alone
 BUSY_POLL_SECONDS = 0.2  # while something is on its way that no event will tell of
 _LONGEST_BACKOFF = 60.0
-
-
-def attempts_key(rollout: Rollout | None = None, *, replica: int | None = None, ref: str = "") -> str:
-    """To whose account a failure goes: a rollout's, a replica's, or a version's on a replica."""
-    return f"rollout/{rollout.id}" if rollout else f"replica/{replica}/{ref}" if ref else f"replica/{replica}"
-
-
-def files_key(digest: str) -> str:
-    """The account of bringing a content's files here, where the store itself is in trouble."""
-    return f"files/{digest}"
 
 
 def loaded(target: Target) -> Loaded:
@@ -40,9 +31,15 @@ class View:
     now: float
     waiting: list[str] = field(default_factory=list)
     wake_at: float = 0.0
+    leaving: set[int] = field(default_factory=set)  # replicas that shall get no new requests
 
     def __post_init__(self) -> None:
         self.wake_at = self.now + POLL_SECONDS
+
+    @property
+    def slots(self) -> list[int]:
+        """Places for processes: twice as many as replicas where a proxy can lead from one to another."""
+        return sorted({*self.observed.replicas, *range(self.desired.replicas)})
 
     def replica(self, index: int) -> Observation:
         return self.observed.replicas.get(index, Observation(Phase.ABSENT))
@@ -50,15 +47,47 @@ class View:
     def replicas_in(self, phase: Phase) -> list[tuple[int, Observation]]:
         return [(i, seen) for i, seen in sorted(self.observed.replicas.items()) if seen.phase is phase]
 
-    def on_the_recorded_base(self) -> list[tuple[int, Observation]]:
-        base = self.observed.table.base
-        wanted = fingerprint_of(base, self.desired.engine) if base else None
+    def of(self, setup: Setup | None) -> list[tuple[int, Observation]]:
+        """The processes of a setup, living or dead."""
+        if setup is None:
+            return []
         return [
-            (i, seen) for i, seen in self.replicas_in(Phase.READY) if wanted and seen.fingerprint == wanted
+            (i, seen)
+            for i, seen in sorted(self.observed.replicas.items())
+            if seen.phase is not Phase.ABSENT and seen.fingerprint == setup.fingerprint
         ]
 
+    def recorded(self) -> Setup | None:
+        """The setup that serves."""
+        base = self.observed.table.base
+        return Setup(base, self.observed.table.engine) if base else None
+
+    def wanted(self) -> Setup | None:
+        """The setup that should serve: the recorded one, until another is desired that everything fits."""
+        recorded = self.recorded()
+        if self.desired.paused and recorded is not None:
+            return recorded
+        base = self.base_to_run()
+        if base is None:
+            return None
+        wanted = Setup(base, self.desired.engine)
+        return recorded if recorded is not None and self.is_given_up(wanted) else wanted
+
+    def is_given_up(self, setup: Setup) -> bool:
+        """Whether its processes have failed so often that another setup must do."""
+        failed = self.observed.attempts.get(setup_key(setup.fingerprint))
+        return failed is not None and failed.count >= MOST_STARTS
+
+    def serving(self) -> list[tuple[int, Observation]]:
+        """Ready processes of the recorded base: also with settings that are on their way to be recorded."""
+        recorded, wanted = self.recorded(), self.wanted()
+        setups = {recorded.fingerprint} if recorded else set()
+        if recorded and wanted and recorded.base == wanted.base:
+            setups.add(wanted.fingerprint)
+        return [(i, seen) for i, seen in self.replicas_in(Phase.READY) if seen.fingerprint in setups]
+
     def up_to_date(self) -> list[tuple[int, Observation]]:
-        return [(i, seen) for i, seen in self.on_the_recorded_base() if self.is_up_to_date(seen)]
+        return [(i, seen) for i, seen in self.serving() if self.is_up_to_date(seen)]
 
     def is_up_to_date(self, seen: Observation) -> bool:
         return seen.map == route_map(self.observed.table, self.observed.fence)
@@ -96,12 +125,59 @@ class View:
         routes = [r for served, r in self.observed.table.routes.items() if served in self.desired.serves]
         return [r.current for r in routes if not base or r.current.digest != base.digest]
 
+    def coming_base(self) -> Loaded | None:
+        """Another base that is on its way to be recorded."""
+        rollout, current = self.observed.open.get(BASE), self.observed.table.base
+        if rollout is None or rollout.state is not RolloutState.STARTED or current is None:
+            return None
+        return loaded(rollout.target) if rollout.target.digest != current.digest else None
+
+    def joined(self) -> list[Rollout]:
+        """Rollouts that go live together with the coming base: they do not fit the one that serves."""
+        coming = self.coming_base()
+        if coming is None:
+            return []
+        return [r for r in self.observed.open.values() if self._joins(r, coming)]
+
+    def is_changing(self) -> bool:
+        """Whether a served name is on its way to another version, on the base that serves."""
+        joined = {rollout.id for rollout in self.joined()}
+        return any(
+            rollout.state is RolloutState.STARTED and rollout.id not in joined
+            for served, rollout in self.observed.open.items()
+            if served in self.desired.serves
+        )
+
+    def _joins(self, rollout: Rollout, coming: Loaded) -> bool:
+        target, current = rollout.target, self.observed.table.base
+        if rollout.state is not RolloutState.STARTED or target.served not in self.desired.serves:
+            return False
+        fits_now = current is None or not self.is_refused(target.digest, current.digest)
+        return target.digest == coming.digest or not fits_now
+
+    def is_refused(self, digest: str, base: str) -> bool:
+        """Whether a content is known not to be servable on a base."""
+        return (digest, base) in self.observed.blocked or bool(
+            refusals(self.observed.checked.get((digest, base), ()))
+        )
+
+    def set_on(self, base: Loaded) -> list[Loaded]:
+        """All that the served names would answer with on a coming base, less the base itself."""
+        joined = {rollout.target.served: loaded(rollout.target) for rollout in self.joined()}
+        routes = self.observed.table.routes
+        versions = [
+            joined.get(served) or routes[served].current
+            for served in self.desired.serves
+            if served in joined or served in routes
+        ]
+        return [version for version in versions if version.digest != base.digest]
+
     def base_to_run(self) -> Loaded | None:
         """The recorded base, or the one on its way to be recorded once everything is known to fit it."""
         rollout = self.observed.open.get(BASE)
         if rollout is None or rollout.state is not RolloutState.STARTED:
             return self.observed.table.base
-        candidate = Loaded(rollout.target.ref, rollout.target.digest)
+        candidate = loaded(rollout.target)
         return candidate if self.set_fits(candidate) else self.observed.table.base
 
     def set_fits(self, base: Loaded) -> bool:
@@ -113,9 +189,21 @@ class View:
             or all(
                 (version.digest, base.digest) in checked
                 and not refusals(checked[version.digest, base.digest])
-                for version in self.adapters()
+                for version in self.set_on(base)
             )
         )
+
+    def is_unrouted(self, index: int, seen: Observation) -> bool:
+        """Whether the proxy sends a replica nothing more, and nothing is still on its way to it.
+
+        Requests that the proxy has given it are being read, being answered, or not there yet. The proxy is
+        asked before the replica, so none that is on its way can be missed.
+        """
+        front = self.observed.front
+        if front is None:
+            return True
+        arrived = seen.arriving + sum(seen.in_flight.values())
+        return index not in front.routed and not seen.arriving and front.sessions.get(index, 0) <= arrived
 
     def stage(self, version: Loaded, rollout: Rollout | None = None) -> Iterator[Step]:
         key = attempts_key(rollout) if rollout else attempts_key(replica=0, ref=version.ref)

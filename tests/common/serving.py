@@ -16,7 +16,9 @@ from registry.values import Origin, Parent, Role, Version
 from serving.controller import Controller, Declared
 from serving.deployment import VLLM, Deployment
 from serving.fake_engine import FakeEngine
+from serving.fake_front import FakeFront
 from serving.leadership import ACTOR
+from serving.room import Room
 from serving.staging import StoreStaging
 from serving.state import Plan
 from tests.common.content import Spec, safetensors_bytes, with_header
@@ -108,13 +110,16 @@ class World:
     def __init__(self, home: Path, registry: Registry, *, replicas: int = 1) -> None:
         self.home = home
         self.registry = registry
-        self.engines = {index: FakeEngine() for index in range(replicas)}
+        self.engines = {index: FakeEngine() for index in range(2 * replicas)}
+        self.front: FakeFront | None = FakeFront(self.engines)
         self.deployment = Deployment(
             "router",
             base="tiny:production",
             serves={"ticket-router": "ticket-router:production"},
             engine=VLLM(),
+            replicas=replicas,
         )
+        self.room = Room()
         self.revision = 1
         self.now = 1000.0
         self.epoch = 0
@@ -156,6 +161,8 @@ class World:
             self.engines,
             StoreStaging(self.home / "files", registry),
             epoch=lease.epoch,
+            front=self.front,
+            measure=lambda setup: self.room,
             report=lambda _, line: self.said.append(line),
             clock=lambda: self.now,
             dying_seconds=0.0,
@@ -170,9 +177,15 @@ class World:
             self.now = max(plan.wake_at, self.now + 0.01)
         raise AssertionError(f"it does not settle: {plan}; {self.said[-10:]}")
 
-    async def ask(self, model: str = "ticket-router", replica: int = 0) -> dict[str, Any]:
+    def without_front(self) -> None:
+        """Let clients ask the one replica itself."""
+        self.front = None
+        self.engines = {0: self.engines[0]}
+
+    async def ask(self, model: str = "ticket-router", replica: int | None = None) -> dict[str, Any]:
         """The answer's JSON, with the status and the version that the header names."""
-        async with self.engines[replica].client() as client:
+        asked = self.front if replica is None and self.front else self.engines[replica or 0]
+        async with asked.client() as client:
             body = {"model": model, "prompt": "hello", "max_tokens": 4}
             response = await client.post("/v1/completions", json=body)
         return {

@@ -48,7 +48,7 @@ def test_settings_that_make_another_process_change_the_fingerprint() -> None:
         ({"serves": {"Bot!": "ticket-router:v1"}}, "cannot name an artifact"),
         ({"serves": {"bot:v1": "ticket-router:v1"}}, "cannot name an artifact"),
         ({"replicas": 0}, "0 replicas"),
-        ({"replicas": 2}, "2 replicas"),
+        ({"replicas": 17}, "17 replicas"),
         ({"serves": {f"bot{i}": "a:v1" for i in range(9)}}, "serves 9 names"),
         ({"name": "Router"}, "cannot name an artifact"),
     ],

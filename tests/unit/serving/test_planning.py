@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from registry.deployments import BASE, Loaded, Rollout, RolloutState, Route, RouteTable, Target
 from serving.engine import Fence, Observation, Phase, RouteMap
-from serving.planning import attempts_key, plan
+from serving.planning import attempts_key, plan, setup_key
 from serving.planning.processes import DRAIN_SECONDS, SILENCE_SECONDS
 from serving.preflight import Finding, Problem
 from serving.state import (
@@ -30,11 +30,11 @@ from serving.state import (
     Load,
     Observed,
     Probe,
+    Setup,
     Stage,
     Start,
     Stop,
     Unload,
-    fingerprint_of,
     route_map,
 )
 
@@ -45,7 +45,8 @@ BASE_ONE = Loaded("tiny:v1", "sha256:" + "b" * 64)
 ONE = Loaded("bot:v1", "sha256:" + "1" * 64)
 TWO = Loaded("bot:v2", "sha256:" + "2" * 64)
 THREE = Loaded("bot:v3", "sha256:" + "3" * 64)
-RIGHT = fingerprint_of(BASE_ONE, ENGINE)
+SETUP = Setup(BASE_ONE, ENGINE)
+RIGHT = SETUP.fingerprint
 
 
 def target(version: Loaded, generation: int = 1, served: str = "bot", revision: int = 1) -> Target:
@@ -67,7 +68,9 @@ DESIRED = Desired("router", target(BASE_ONE, served=BASE), {"bot": target(ONE)},
 
 def world(**changes: Any) -> Observed:
     """One replica that serves ONE, with TWO desired by nobody; all is quiet."""
-    table = changes.pop("table", RouteTable(2, {BASE: route(BASE_ONE, served=BASE), "bot": route(ONE)}))
+    table = changes.pop(
+        "table", RouteTable(2, {BASE: route(BASE_ONE, served=BASE), "bot": route(ONE)}, ENGINE)
+    )
     observed = Observed(
         table=table,
         open={},
@@ -121,7 +124,7 @@ def test_a_promotion_goes_step_by_step_to_its_flip() -> None:
 
 def test_after_the_flip_the_map_is_applied_and_only_then_it_is_live() -> None:
     desired, observed = rolling()
-    table = RouteTable(3, {BASE: route(BASE_ONE, served=BASE), "bot": route(TWO, ONE)})
+    table = RouteTable(3, {BASE: route(BASE_ONE, served=BASE), "bot": route(TWO, ONE)}, ENGINE)
     flipped = rollout(target(TWO, 2), RolloutState.FLIPPED)
     observed = replace(
         observed,
@@ -145,7 +148,7 @@ def test_after_the_flip_the_map_is_applied_and_only_then_it_is_live() -> None:
     ids=["silent", "with another base"],
 )
 def test_it_is_not_live_while_a_replica_may_still_answer_with_the_old_version(other: Observation) -> None:
-    table = RouteTable(3, {BASE: route(BASE_ONE, served=BASE), "bot": route(TWO, ONE)})
+    table = RouteTable(3, {BASE: route(BASE_ONE, served=BASE), "bot": route(TWO, ONE)}, ENGINE)
     flipped = rollout(target(TWO, 2), RolloutState.FLIPPED)
     desired = replace(DESIRED, serves={"bot": target(TWO, 2)}, replicas=2)
     observed = world(
@@ -212,11 +215,11 @@ def test_a_newer_promotion_takes_the_place_of_an_undecided_one_and_waits_for_a_d
 
 def test_a_dead_replica_is_started_again_after_a_growing_while() -> None:
     dead = world(replicas={0: Observation(Phase.DEAD, detail="out of memory")})
-    assert plan(DESIRED, dead, NOW).steps == (Start(0, BASE_ONE, RIGHT),)
+    assert plan(DESIRED, dead, NOW).steps == (Start(0, SETUP),)
     failing = replace(dead, attempts={"replica/0": Attempts(4, NOW, "out of memory")})
     waiting = plan(DESIRED, failing, NOW)
     assert waiting.steps == () and "out of memory" in waiting.waiting[0]
-    assert plan(DESIRED, failing, NOW + 8).steps == (Start(0, BASE_ONE, RIGHT),)
+    assert plan(DESIRED, failing, NOW + 8).steps == (Start(0, SETUP),)
 
 
 def test_a_booted_replica_gets_its_versions_before_its_map() -> None:
@@ -245,7 +248,11 @@ def test_a_silent_process_is_ended_after_a_while_and_not_before() -> None:
 
 def test_other_settings_drain_a_replica_before_it_is_stopped() -> None:
     changed = replace(DESIRED, engine="e2")
-    assert plan(changed, world(), NOW).steps == (Drain(0),)
+    quiet = plan(changed, world(), NOW)
+    assert quiet.steps == () and "HAProxy" in quiet.waiting[0]
+    changed = replace(changed, allow_downtime=True)
+    (drain,) = plan(changed, world(), NOW).steps
+    assert isinstance(drain, Drain) and "makes way for tiny:v1" in drain.reason
     draining = replace(ready(world().table, in_flight={ONE.ref: 2}), phase=Phase.DRAINING)
     observed = world(replicas={0: draining}, since={0: NOW})
     assert plan(changed, observed, NOW).steps == ()
@@ -255,7 +262,7 @@ def test_other_settings_drain_a_replica_before_it_is_stopped() -> None:
 
 
 def test_a_version_that_nobody_needs_is_unloaded_when_it_has_answered() -> None:
-    table = RouteTable(3, {BASE: route(BASE_ONE, served=BASE), "bot": route(ONE, TWO)})
+    table = RouteTable(3, {BASE: route(BASE_ONE, served=BASE), "bot": route(ONE, TWO)}, ENGINE)
     observed = world(
         table=table,
         staged=frozenset({BASE_ONE.digest, ONE.digest, TWO.digest, THREE.digest}),
@@ -286,7 +293,7 @@ def test_a_paused_deployment_heals_and_changes_nothing() -> None:
     assert plan(paused, observed, NOW).steps == ()
     assert plan(paused, replace(observed, open={}), NOW).steps == ()
     dead = replace(observed, replicas={0: Observation(Phase.DEAD)})
-    assert plan(paused, dead, NOW).steps == (Start(0, BASE_ONE, RIGHT),)
+    assert plan(paused, dead, NOW).steps == (Start(0, SETUP),)
 
 
 def test_a_removed_deployment_ends_its_rollouts_then_its_processes_then_its_routes() -> None:
@@ -312,7 +319,10 @@ def test_a_new_base_waits_until_everything_on_it_is_known_to_fit() -> None:
     (failed,) = plan(desired, replace(observed, checked=bad), NOW).steps
     assert isinstance(failed, Fail) and "bot:v1 does not fit tiny:v2" in failed.reason
     good = replace(observed, checked={(ONE.digest, second.digest): ()})
-    assert plan(desired, good, NOW).steps == (Drain(0),)
+    (failed,) = plan(desired, good, NOW).steps
+    assert isinstance(failed, Fail) and "HAProxy" in failed.reason and "allow_downtime" in failed.reason
+    (drain,) = plan(replace(desired, allow_downtime=True), good, NOW).steps
+    assert isinstance(drain, Drain) and "makes way for tiny:v2" in drain.reason
 
 
 def test_a_base_that_does_not_start_is_given_up_for_the_one_before() -> None:
@@ -323,9 +333,11 @@ def test_a_base_that_does_not_start_is_given_up_for_the_one_before() -> None:
         staged=frozenset({BASE_ONE.digest, ONE.digest, second.digest}),
         checked={(ONE.digest, second.digest): ()},
         replicas={0: Observation(Phase.DEAD)},
-        attempts={"replica/0": Attempts(3, NOW, "bad weights")},
+        attempts={setup_key(Setup(second, ENGINE).fingerprint): Attempts(3, NOW, "bad weights")},
     )
     desired = replace(DESIRED, base=moving.target)
+    assert plan(desired, observed, NOW).steps == (Start(0, SETUP),), "first what serves"
+    observed = replace(observed, replicas={0: ready(observed.table)})
     (failed,) = plan(desired, observed, NOW).steps
     assert isinstance(failed, Fail) and not failed.certain and "bad weights" in failed.reason
 
@@ -340,7 +352,7 @@ def worlds(draw: st.DrawFn) -> tuple[Desired, Observed]:
     """Any combination of what may be found, also those that should not be."""
     current, previous = draw(versions), draw(st.none() | versions)
     routes = {BASE: route(BASE_ONE, served=BASE), "bot": route(current, previous)}
-    table = draw(st.sampled_from([RouteTable(), RouteTable(3, routes)]))
+    table = draw(st.sampled_from([RouteTable(), RouteTable(3, routes, ENGINE)]))
     loaded = draw(st.lists(versions, max_size=3))
     maps = st.sampled_from(
         [None, route_map(table, Fence(1, 1, table.generation)), RouteMap(Fence(1, 1, 1), {}, frozenset())]

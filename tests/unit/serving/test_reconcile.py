@@ -16,8 +16,8 @@ from registry.protocol import Registry
 from registry.values import AppObject
 from serving.controller import Declared
 from serving.deployment import Deployment
-from serving.engine import Engine
 from serving.leadership import Leadership
+from serving.parts import Parts
 from serving.reconcile import Source, declared_in, run_controllers
 from tests.common.loops import eventually
 from tests.common.serving import World
@@ -30,8 +30,8 @@ async def controllers(
     """The loop, ended at the exit; gives what it reports."""
     stop, lines = asyncio.Event(), list[str]()
 
-    def make_engine(deployment: Deployment, index: int, folder: Path) -> Engine:
-        return world.engines[index]
+    def make_parts(deployment: Deployment, folder: Path) -> Parts:
+        return Parts(world.engines, world.front)
 
     task = asyncio.create_task(
         run_controllers(
@@ -41,7 +41,7 @@ async def controllers(
             lambda name, line: lines.append(f"{name}: {line}"),
             source=source or (lambda: {"router": Declared(world.deployment, world.revision)}),
             folder=world.home / "serving",
-            make_engine=make_engine,
+            make_parts=make_parts,
             leave_running=leave_running,
         )
     )
@@ -68,7 +68,7 @@ def test_a_promotion_wakes_it_without_nats_or_a_poll(world: World) -> None:
             live = world.rollouts()[-1]
             took = (live.ended_at or live.started_at) - live.started_at
             assert took.total_seconds() < 1.5, "it waited for a poll"
-            await eventually(lambda: "router: ticket-router = ticket-router:v2 at http://fake" in lines)
+            await eventually(lambda: "router: ticket-router = ticket-router:v2 at http://front" in lines)
         assert world.engines[0].app is None, "its engine is stopped at the end"
         assert world.registry.leases.get("controller/router") is None
 

@@ -216,7 +216,8 @@ def test_a_new_base_that_everything_fits_is_started_and_serves(world: World) -> 
         await world.settle(controller)
         second = world.publish_base(seed=8)
         await world.settle(controller)
-        assert world.engines[0].starts == 2
+        assert [engine.starts for engine in world.engines.values()] == [1, 1]
+        assert world.engines[0].app is None, "the old process is stopped"
         table = world.registry.deployments.routes("router")
         assert table.base is not None and table.base.ref == second.ref
         assert (await world.ask())["version"] == "ticket-router:v1"
