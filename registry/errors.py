@@ -1,6 +1,6 @@
 """Every error that podium raises on purpose.
 
-    PodiumError                     exit status  code
+    PodiumError                     exit status  (as such: 70, a fault of podium's own)
     |-- Refused                     1            a rule said no; nothing changed
     |   |-- GateFailed
     |   |-- AliasMoved
@@ -8,7 +8,10 @@
     |   |-- VersionInUse
     |   |-- StaleAuthority
     |   |-- RunRefused
-    |   `-- DeliveryRefused
+    |   |-- DeliveryRefused
+    |   |-- Unauthorized
+    |   |-- Forbidden
+    |   `-- TooManyRequests
     |-- InvalidInput                2            what was given cannot be used
     |   |-- InvalidReference
     |   |-- InvalidContent
@@ -16,6 +19,8 @@
     |   |-- EvidenceMismatch
     |   |-- InvalidSetting
     |   |-- InvalidApp
+    |   |-- InvalidRequest
+    |   |-- BodyTooLarge
     |   `-- NotFound
     |       |-- ArtifactNotFound
     |       |-- VersionNotFound
@@ -27,7 +32,9 @@
         |-- StoreFull
         |-- ContentDamaged
         |-- DatabaseUnavailable
+        |   `-- ServerUnavailable
         |-- SchemaMismatch
+        |-- ServerMismatch
         `-- BrokerUnavailable
 
 Other rooms add their own leaves in their own ``errors.py``, under the same three branches. A message says
@@ -47,7 +54,7 @@ class PodiumError(Exception):
     facts as plain JSON values for a program, ``code`` the stable name of the error for both.
     """
 
-    exit_status: ClassVar[int] = 1
+    exit_status: ClassVar[int] = 70  # EX_SOFTWARE of sysexits.h; a rule's refusal must not be mistaken for it
 
     def __init__(self, message: str, *, remedy: str = "", **details: Any) -> None:
         super().__init__(message)
@@ -55,10 +62,15 @@ class PodiumError(Exception):
         self.remedy = remedy
         self.details = details
 
+    @classmethod
+    def code_name(cls) -> str:
+        """The class name in snake case, such as ``alias_moved``."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__).lower()
+
     @property
     def code(self) -> str:
-        """The class name in snake case, such as ``alias_moved``."""
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+        """`code_name`."""
+        return self.code_name()
 
     def to_dict(self) -> dict[str, Any]:
         """The error as it is printed with ``--json``."""
@@ -99,6 +111,18 @@ class DeliveryRefused(Refused):
     """The delivery is not in a state in which that can be done to it."""
 
 
+class Unauthorized(Refused):
+    """The server does not know who asks: no token, or one that is wrong, expired or revoked."""
+
+
+class Forbidden(Refused):
+    """The token's role or scope does not allow it; the message names the role that does."""
+
+
+class TooManyRequests(Refused):
+    """Too much was asked in too short a time."""
+
+
 class InvalidInput(PodiumError):
     """What was given cannot be used as it is. Nothing was stored."""
 
@@ -127,6 +151,14 @@ class InvalidSetting(InvalidInput):
 
 class InvalidApp(InvalidInput):
     """An app file cannot be loaded or contradicts itself."""
+
+
+class InvalidRequest(InvalidInput):
+    """A request over HTTP is not what the operation takes."""
+
+
+class BodyTooLarge(InvalidInput):
+    """What was sent has more bytes than are taken at once."""
 
 
 class NotFound(InvalidInput):
@@ -175,8 +207,16 @@ class DatabaseUnavailable(Unavailable):
     """The database cannot be reached or may not be used where it lies."""
 
 
+class ServerUnavailable(DatabaseUnavailable):
+    """The server cannot be reached, and with it the database."""
+
+
 class SchemaMismatch(Unavailable):
     """The database was made by another version of podium."""
+
+
+class ServerMismatch(Unavailable):
+    """Client and server are of versions that do not understand each other."""
 
 
 class BrokerUnavailable(Unavailable):

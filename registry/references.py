@@ -14,7 +14,7 @@ from registry.errors import InvalidReference
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _ALIAS = re.compile(r"[a-z][a-z0-9-]{0,62}")
-_VERSION = re.compile(r"v([0-9]{1,9})")
+_VERSION = re.compile(r"v([1-9][0-9]{0,8})")
 _LIKE_A_VERSION = re.compile(r"v[0-9]+")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SHOWN = 80
@@ -55,7 +55,7 @@ def check_alias(text: str) -> str:
 def parse_version_number(text: str) -> int:
     """The number in ``v7``, else `InvalidReference`."""
     match = _VERSION.fullmatch(text)
-    if match is None or int(match[1]) == 0:
+    if match is None:
         raise InvalidReference(f"'{_shown(text)}' is not a version.", remedy="Versions are v1, v2, v3 ...")
     return int(match[1])
 

@@ -12,9 +12,9 @@ from typing import Any
 import click
 from rich.console import RenderableType
 
-from registry.cli.output import Output, with_output
+from registry.cli.output import Output, plain, with_output
 from registry.deliveries import Delivery, DeliveryState
-from registry.errors import BrokerUnavailable, InvalidInput
+from registry.errors import BrokerUnavailable, InvalidInput, NotFound
 from registry.values import Event
 
 _SHOWN = 12  # digits of an id in tables; commands take as many as it takes to be the only one
@@ -184,7 +184,22 @@ def list_deliveries(out: Output, state: str, subscription: str | None, limit: in
     """List deliveries, newest first."""
     wanted = None if state == "all" else DeliveryState(state)
     found = out.registry.deliveries.find(state=wanted, subscription=subscription, limit=limit)
+    if subscription and not found:
+        _check_known(out, subscription)
     out.show([delivery_data(each) for each in found], lambda: _deliveries_table(out, found))
+
+
+def _check_known(out: Output, subscription: str) -> None:
+    """Refuse a name that nothing was ever delivered to and that nobody deployed: it is a slip."""
+    apps = out.registry.apps
+    known = {f"{o.app}/{o.name}" for kind in ("subscription", "trigger") for o in apps.objects(kind)}
+    if subscription in known or out.registry.deliveries.find(subscription=subscription, limit=1):
+        return
+    names = ", ".join(sorted(known)) or "none"
+    raise NotFound(
+        f"There is no subscription or trigger '{plain(subscription)[:200]}'.",
+        remedy=f"Deployed are: {names}.",
+    )
 
 
 @dlq.command("show")

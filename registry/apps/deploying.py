@@ -7,6 +7,7 @@ from pathlib import Path
 
 from registry.apps.loading import LoadedFile, load_file
 from registry.capture import make_bundle
+from registry.errors import InvalidApp
 from registry.protocol import Registry
 from registry.values import AppObject
 
@@ -17,10 +18,16 @@ def prepare(registry: Registry, file: Path) -> tuple[str, list[AppObject]]:
     """The app's name and its declared objects, with the stored bundle of the code that declares them.
 
     Raises:
-        InvalidApp: the file cannot be imported, or declares two objects of one name.
+        InvalidApp: the file cannot be imported, declares two objects of one name, or declares nothing and
+            never did.
     """
     loaded = load_file(file)
     objects = loaded.objects()
+    if not objects and not registry.apps.objects(app=loaded.app):
+        raise InvalidApp(
+            f"{file.name} declares nothing.",
+            remedy="Give it gates, triggers, subscriptions or deployments as objects of the module.",
+        )
     return loaded.app, [*objects, store_code(registry, loaded)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -10,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 import click
 
 from registry.cli.output import debugging, print_error, wants_json
-from registry.errors import PodiumError
+from registry.errors import PodiumError, Unavailable
 
 _GROUP = "podium.commands"
 _INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
@@ -36,7 +38,8 @@ class _Rooms(click.Group):
 @click.group(
     cls=_Rooms,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit status: 0 done, 1 refused by a rule, 2 wrong use or bad input, 3 a part is not reachable.",
+    epilog="Exit status: 0 done, 1 refused by a rule, 2 wrong use or bad input, 3 a part is not reachable, "
+    "70 a fault of podium's own.",
 )
 @click.version_option(version("podium"), prog_name="podium")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -67,6 +70,10 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # or Python would report the same pipe once more at exit
         return 0
+    except OSError as error:
+        if debugging.get():
+            raise
+        return _print_trouble(error, as_json=wants_json(arguments))
     except Exception as error:
         if debugging.get():
             raise
@@ -80,6 +87,21 @@ def _print_usage_error(error: click.ClickException, *, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     remedy = f"See '{context.command_path} --help'." if context else ""
     return print_error(InvalidInput(error.format_message(), remedy=remedy), as_json=as_json)
+
+
+def _print_trouble(error: OSError, *, as_json: bool) -> int:
+    """What the operating system refuses is no fault of podium's: a disk that is full, a closed terminal."""
+    where = f" ({error.filename})" if error.filename else ""
+    said = f"The operating system says: {error.strerror or error}{where}."
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) and not error.filename:
+        _forget_output()
+        as_json = False  # there is nowhere left to print it to
+    return print_error(Unavailable(said, remedy="Make that possible and run it again."), as_json=as_json)
+
+
+def _forget_output() -> None:
+    """Let what could not be printed go, or Python would try, and fail, once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unexpected(error: Exception) -> PodiumError:

@@ -135,3 +135,18 @@ def test_podium_up_stops_when_it_is_told_also_when_nobody_reads_it_any_more(plac
             assert "Traceback" not in up.stderr.read()
         finally:
             up.kill()
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["--help"]])
+def test_an_answer_that_could_not_be_printed_is_no_success(sqlite_place: Place, arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [PODIUM, *arguments],
+            env=os.environ | sqlite_place.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=100,
+        )
+    assert done.returncode == 3
+    assert "No space left on device" in done.stderr

@@ -108,7 +108,7 @@ def test_these_are_no_references(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["7", "v", "v0", "v-1", "V1", "v1 ", "v1.0", "latest", "v\N{FULLWIDTH DIGIT ONE}"]
+    "text", ["7", "v", "v0", "v01", "v-1", "V1", "v1 ", "v1.0", "latest", "v\N{FULLWIDTH DIGIT ONE}"]
 )
 def test_a_version_is_v_and_a_number_from_one(text: str) -> None:
     with pytest.raises(InvalidReference):

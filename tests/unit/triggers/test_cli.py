@@ -153,3 +153,10 @@ def test_a_file_without_subscriptions_is_refused(podium: Podium, tmp_path: Path)
     status, printed = podium("subscribe", str(path))
     assert status == 2
     assert "declares no subscription" in printed
+
+
+def test_an_unknown_subscription_is_not_an_empty_list(podium: Podium, dead: Delivery) -> None:
+    status, printed = podium("dlq", "list", "--subscription", "support/wacht")
+    assert status == 2
+    assert "no subscription or trigger 'support/wacht'" in printed
+    assert as_json(podium, "dlq", "list", "--subscription", WATCH, "--state", "pending") == []

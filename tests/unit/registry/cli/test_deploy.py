@@ -84,6 +84,8 @@ def test_a_deployed_gate_guards_the_alias(podium: Podium, bot: Maker, app: Path)
         ("from registry import App\napp = App('Two Words')\n", "cannot name an artifact"),
         (APP.replace("production", "v7") % 0.8, "cannot be an alias"),
         (APP % "None", "no bound"),
+        ("", "declares nothing"),
+        ("from registry import App\napp = App('support')\n", "declares nothing"),
     ],
 )
 def test_a_file_that_cannot_be_deployed(
