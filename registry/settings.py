@@ -48,6 +48,14 @@ def _servers(urls: SecretStr) -> SecretStr:
     return urls
 
 
+def _listening(address: str) -> str:
+    """HOST:PORT; a port alone is on the loopback interface."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or int(port) > 65_535:
+        raise ValueError("it must be HOST:PORT, or a port on 127.0.0.1")
+    return f"{host or '127.0.0.1'}:{port}"
+
+
 def _nameable(actor: str) -> str:
     if len(actor) > _LONGEST_ACTOR or not actor.isprintable():
         raise ValueError(f"a name is at most {_LONGEST_ACTOR} printable characters")
@@ -91,6 +99,10 @@ class Settings(BaseSettings):
     )
     cache_bytes: int = Field(
         default=20 * 2**30, ge=0, description="Most bytes that the chunk cache of a remote store keeps"
+    )
+    metrics: Annotated[str, AfterValidator(_listening)] | None = Field(
+        default=None,
+        description="HOST:PORT where what runs deployments answers Prometheus; nowhere unless set",
     )
     lease_seconds: float = Field(
         default=15.0,

@@ -43,6 +43,8 @@ class Observation:
     in_flight: Mapping[str, int] = field(default_factory=dict)  # version name -> answers under way
     arriving: int = 0  # requests that have begun and are not whole yet
     admitted: Mapping[str, int] = field(default_factory=dict)  # version name -> requests since boot
+    refused: Mapping[str, int] = field(default_factory=dict)  # status -> requests that were not passed on
+    ended: tuple[tuple[str, str, int, int, float], ...] = ()  # (name, version, status, answers, seconds)
     detail: str = ""  # why it is not ready: the end of its log, an error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from registry.protocol import Registry
 from registry.services import Report
+from serving.metrics_server import metrics_at
 from serving.reconcile import run_controllers
 
 __all__ = ["serving"]
@@ -18,4 +19,5 @@ async def serving(
 ) -> None:
     """Keep every declared deployment true until ``stop`` is set."""
     report("ready; nothing is deployed" if not registry.apps.objects("deployment") else "starting")
-    await run_controllers(registry, asyncio.Event(), stop, lambda name, line: report(f"{name}: {line}"))
+    with metrics_at(registry.settings.metrics):
+        await run_controllers(registry, asyncio.Event(), stop, lambda name, line: report(f"{name}: {line}"))

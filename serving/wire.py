@@ -67,6 +67,8 @@ class ReplicaClient:
             in_flight=state["in_flight"],
             arriving=state.get("arriving", 0),  # a replica that an older podium has started says nothing
             admitted=state["admitted"],
+            refused=state["refused"],
+            ended=tuple(tuple(each) for each in state.get("ended", ())),
         )
 
     async def load(self, name: str, path: Path, fence: Fence) -> None:

@@ -14,6 +14,7 @@ from registry.errors import InvalidInput
 from registry.protocol import Registry
 from serving.controller import Declared
 from serving.deployment import VLLM, Deployment
+from serving.metrics_server import metrics_at
 from serving.reconcile import run_controllers
 
 __all__ = ["serve"]
@@ -84,7 +85,8 @@ async def _run(out: Output, wanted: Deployment) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     declared = {wanted.name: Declared(wanted, _next_revision(out.registry, wanted.name))}
-    await run_controllers(out.registry, wake, stop, _reporter(out), source=lambda: declared)
+    with metrics_at(out.registry.settings.metrics):
+        await run_controllers(out.registry, wake, stop, _reporter(out), source=lambda: declared)
 
 
 def _next_revision(registry: Registry, name: str) -> int:

@@ -46,6 +46,9 @@ def test_the_home_may_be_relative_and_is_then_of_the_working_folder(
         ("PODIUM_LEASE_SECONDS", "0"),
         ("PODIUM_LEASE_SECONDS", "inf"),
         ("PODIUM_LEASE_SECONDS", "nan"),
+        ("PODIUM_METRICS", "localhost"),
+        ("PODIUM_METRICS", "localhost:http"),
+        ("PODIUM_METRICS", "localhost:99999"),
         ("PODIUM_NATS", "http://host"),
         ("PODIUM_NATS", "nats://"),
         ("PODIUM_NATS", "nats://[::1"),
@@ -109,3 +112,13 @@ def test_the_actor_is_the_login_name_unless_set(monkeypatch: pytest.MonkeyPatch)
     assert load_settings().actor_name == "user:grace"
     monkeypatch.setenv("PODIUM_ACTOR", "ada")
     assert load_settings().actor_name == "user:ada"
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("9464", "127.0.0.1:9464"), ("0.0.0.0:9464", "0.0.0.0:9464"), ("[::1]:1", "[::1]:1")]
+)
+def test_metrics_stay_on_the_loopback_interface_unless_another_is_named(
+    monkeypatch: pytest.MonkeyPatch, given: str, meant: str
+) -> None:
+    monkeypatch.setenv("PODIUM_METRICS", given)
+    assert load_settings().metrics == meant
