@@ -18,9 +18,18 @@ EXAMPLES = "examples.jsonl"
 _ABOUT_SHAPE = "See 'Reports' in the README for what a report looks like."
 
 
+#: The part of a data set that gates ask about. Scores on another, such as the one that settings were chosen
+#: on, are kept as the evidence of "TASK:PART", which a gate may name.
+HELD_OUT = "heldout"
+
+
 class _Judged(BaseModel):
     digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     ref: str | None = None
+
+
+class _JudgedOn(_Judged):
+    split: str = Field(default=HELD_OUT, pattern=r"^[\w.-]{1,100}$")  # which part of the data set
 
 
 class _Metric(BaseModel):
@@ -46,7 +55,7 @@ class ReportDocument(BaseModel):
 
     schema_: int = Field(alias="schema", ge=1, le=1)
     subject: _Judged
-    dataset: _Judged
+    dataset: _JudgedOn
     base: _Judged | None = None
     evaluator: str = ""
     metrics: dict[_MetricName, _Metric] = Field(min_length=1)

@@ -98,7 +98,8 @@ class Gate:
     """A rule that promotions of an artifact to an alias must pass.
 
     ``artifact`` is a name or a glob. ``evaluator`` is the task whose reports count as evidence; a report
-    pushed by hand counts only for a gate that says ``evaluator="manual"``.
+    pushed by hand counts only for a gate that says ``evaluator="manual"``. Only what it found on the
+    held-out part of a data set counts, unless the gate names another: ``evaluator="evaluate:validation"``.
     """
 
     name: str

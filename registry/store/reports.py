@@ -8,7 +8,7 @@ from registry.database.engine import Transaction
 from registry.database.statements import sql
 from registry.errors import EvidenceMismatch
 from registry.events import EvaluationRecorded, EventType
-from registry.reports import Report
+from registry.reports import HELD_OUT, Report
 from registry.store import rows
 from registry.store.session import Session, to_json
 from registry.store.values import FoundParent
@@ -79,6 +79,8 @@ def record_evaluation(
 ) -> None:
     """Keep the scores, also by example, and say so by an event."""
     document = report.document
+    if document.dataset.split != HELD_OUT:
+        evaluator = f"{evaluator}:{document.dataset.split}"
     (evaluation,) = transaction.one(
         _PUT_EVALUATION,
         report=value,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,8 @@ from registry.errors import AliasMoved, EvidenceMismatch, GateFailed, VersionNot
 from registry.events import EventType
 from registry.gates import BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
 from registry.protocol import Registry
-from registry.values import AppObject, Event, Version
-from tests.common.registries import Maker, write_report
+from registry.values import AppObject, Event, Parent, Role, Version
+from tests.common.registries import Maker, running, write_report
 
 ON = "held-out:v1"
 ACCURATE = Threshold(metric="accuracy", on=ON, at_least=0.8)
@@ -331,3 +333,20 @@ def test_a_report_that_no_run_made_is_recorded_as_made_by_hand(
 ) -> None:
     make.report(bot, held_out, 0.9, evaluator=None)
     assert registry.evaluations.of(bot.digest)[0].evaluator == "manual"
+
+
+def test_scores_on_what_settings_were_chosen_by_are_no_evidence(
+    registry: Registry, make: Maker, bot: Version, held_out: Version, tmp_path: Path
+) -> None:
+    """Unless the gate asks for just that part."""
+    guard(registry)
+    report = write_report(tmp_path / "chosen", bot.digest, held_out.digest, 0.99) / "report.json"
+    document = json.loads(report.read_text())
+    document["dataset"]["split"] = "validation"
+    report.write_text(json.dumps(document))
+    parents = [Parent(bot.ref, Role.SUBJECT), Parent(held_out.ref, Role.HELD_OUT)]
+    make.publish("chosen", report.parent, "report", parents=parents, by=running(registry, "evaluate")[0])
+    with pytest.raises(GateFailed, match="has not measured accuracy"):
+        registry.promotions.promote(bot.ref, "production")
+    guard(registry, evaluator="evaluate:validation")
+    assert registry.promotions.promote(bot.ref, "production").generation == 1
