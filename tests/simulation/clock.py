@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.process import current
+from tests.simulation.threads import Pool
 
 
 class Stuck(AssertionError):
@@ -50,6 +51,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, executor: object, call: Callable[..., Any], *arguments: Any
     ) -> asyncio.Future[Any]:
         """Instead of in a thread, the call runs here, in pieces: see `Process.interleaved`."""
+        if isinstance(executor, Pool):
+            return executor.submit(call, *arguments)
         process = current.get()
         assert process is not None, "only processes of a world have threads"
         return self.create_task(process.interleaved(lambda: call(*arguments)))

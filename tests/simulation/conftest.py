@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from registry.content import upload
-from tests.simulation import clock
+from tests.simulation import clock, threads
 from tests.simulation.publishing import Inline
-from trainers import reaping, worker
+from trainers import driving, patience, placing, reaping, watching, worker
 from triggers.executor import Executor
 from triggers.leadership import Leadership
 
@@ -21,8 +22,12 @@ def _nothing_takes_real_time() -> Iterator[None]:
         patch.setattr(upload, "ThreadPoolExecutor", Inline)
         patch.setattr(Executor._end.retry, "sleep", lambda seconds: None)  # type: ignore[attr-defined]
         patch.setitem(Leadership.__init__.__kwdefaults__, "clock", clock.monotonic)
-        for module in (reaping, worker):
-            patch.setattr(module, "time", SimpleNamespace(monotonic=clock.monotonic))
+        virtual = SimpleNamespace(monotonic=clock.monotonic, sleep=threads.sleep)
+        for module in (reaping, worker, watching, patience, placing):
+            patch.setattr(module, "time", virtual)
+        ours = SimpleNamespace(Thread=threads.Thread, Event=threads.Event, Lock=threading.Lock)
+        patch.setattr(watching, "threading", ours)
+        patch.setattr(driving, "ThreadPoolExecutor", threads.Pool)
         patch.setattr(worker, "boot_clock", clock.monotonic)
         patch.setattr(worker, "describe_environment", dict)
         yield

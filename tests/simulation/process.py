@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -37,6 +38,7 @@ class Process:
         self.death: asyncio.Future[None] = world.loop.create_future()
         self.tasks: set[asyncio.Task[object]] = set()
         self._paused_until = 0.0
+        self._skew = world.random.uniform(-1, 1) * world.faults.skew if world.faults.skew else 0.0
         self._strand: _Strand | None = None
 
     def check(self) -> None:
@@ -55,6 +57,10 @@ class Process:
     def pause(self, seconds: float) -> None:
         """Stop it for a while, as SIGSTOP or a stalled machine would."""
         self._paused_until = max(self._paused_until, self.world.now + seconds)
+
+    def wall_clock(self) -> datetime:
+        """The time, as this process's machine has it."""
+        return self.world.wall_clock() + timedelta(seconds=self._skew)
 
     async def step(self) -> None:
         """Let time pass before the next thing that this process does to the world."""

@@ -86,9 +86,14 @@ class Child(Process):
         current.reset(token)
 
     async def step(self) -> None:
+        self.heed_deadline()
+        await super().step()
+
+    def heed_deadline(self) -> None:
+        """Do nothing more when the lease was not confirmed in time."""
         if self.world.now > self._deadline and self.alive:
             self._end(Ending.UNCONFIRMED)
-        await super().step()
+        self.check()
 
     async def confirm(self, deadline: float) -> None:
         self._deadline = deadline

@@ -35,7 +35,7 @@ class SharedDatabase(Database):
 
     def __init__(self, process: Process) -> None:
         # Without the base's own start: its pool costs more than a whole schedule may.
-        self.url, self.dialect, self.now = _URL, "sqlite", process.world.wall_clock
+        self.url, self.dialect, self.now = _URL, "sqlite", process.wall_clock
         self._open = threading.local()
         self._process = process
         self._world = process.world

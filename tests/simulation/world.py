@@ -19,6 +19,7 @@ from registry.settings import Settings
 from tests.simulation.clock import VirtualLoop
 from tests.simulation.process import Killed, Process, current
 from tests.simulation.storage import image_of, new_connection
+from trainers import places
 from triggers.bus import Stream
 from triggers.memory import MemoryBus
 
@@ -46,6 +47,7 @@ class Faults:
     forget_ids: float = 0.0  # the broker forgets which ids it has seen
     deliver_twice: float = 0.0  # an event is delivered again
     store_away: float = 0.0  # before or after a chunk is stored
+    skew: float = 0.0  # seconds, at most, that a process's clock on the wall is wrong by
 
 
 FAIR = Faults()
@@ -59,6 +61,7 @@ ROUGH = Faults(
     forget_ids=0.02,
     deliver_twice=0.05,
     store_away=0.05,
+    skew=5.0,
 )
 
 
@@ -251,6 +254,11 @@ class World:
                 raise Broken(f"never came: {what}\n{self.story()}")
             await asyncio.sleep(0.1)
 
+    @property
+    def is_fair(self) -> bool:
+        """Whether nothing goes wrong."""
+        return self.faults == Faults(delay=self.faults.delay)
+
     def heal(self) -> None:
         """End all faults; what was killed is started again, what is paused goes on."""
         self.faults = Faults(delay=self.faults.delay)
@@ -317,10 +325,15 @@ async def _awaiting(main: Awaitable[None]) -> None:
 def _owned_task(
     loop: asyncio.AbstractEventLoop, coroutine: object, **options: object
 ) -> asyncio.Task[object]:
-    """Each task belongs to the process whose code makes it, and ends with it."""
-    task: asyncio.Task[object] = asyncio.Task(coroutine, loop=loop, **options)  # type: ignore[arg-type]
+    """Each task belongs to the process whose code makes it, and ends with it. Pipelines number theirs."""
+    make: Callable[..., asyncio.Task[object]] = places._begin if places._branch.get() else _task
+    task = make(loop, coroutine, **options)
     process = current.get()
     if process is not None:
         process.tasks.add(task)
         task.add_done_callback(process.tasks.discard)
     return task
+
+
+def _task(loop: asyncio.AbstractEventLoop, coroutine: object, **options: object) -> asyncio.Task[object]:
+    return asyncio.Task(coroutine, loop=loop, **options)  # type: ignore[arg-type]
