@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from registry.deployments import BASE, Loaded, ReplicaStatus, Rollout, RouteTable, Target
-from registry.errors import AliasNotFound, ArtifactNotFound, VersionNotFound
+from registry.errors import AliasNotFound, ArtifactNotFound, NotFound, VersionNotFound
+from registry.operations import Intent
 from registry.protocol import Registry
 from registry.references import Reference
 from serving.deployment import Deployment
@@ -65,7 +66,6 @@ class Declared:
     deployment: Deployment
     revision: int
     removed: bool = False
-    restarts: int = 0  # how often a person has asked for new processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +251,7 @@ class Controller:
 def resolve_desired(registry: Registry, declared: Declared) -> Desired:
     """Resolve all references of a declaration; a target is None while its alias does not exist."""
     deployment = declared.deployment
+    intent = _intent(registry, deployment.name)
 
     def target(served: str, text: str) -> Target | None:
         return _target(registry, deployment.name, declared.revision, served, text)
@@ -259,12 +260,20 @@ def resolve_desired(registry: Registry, declared: Declared) -> Desired:
         deployment=deployment.name,
         base=target("", deployment.base),
         serves={served: target(served, text) for served, text in deployment.serves.items()},
-        engine=deployment.engine.to_text(declared.restarts),
+        engine=deployment.engine.to_text(intent.restarts),
         replicas=deployment.replicas,
         allow_downtime=deployment.allow_downtime,
-        paused=deployment.paused,
+        paused=deployment.paused or intent.paused,
         removed=declared.removed,
     )
+
+
+def _intent(registry: Registry, deployment: str) -> Intent:
+    """What people told the deployment; nothing while the registry does not know of it."""
+    try:
+        return registry.operations.intent(deployment)
+    except NotFound:
+        return Intent(deployment)
 
 
 def _target(registry: Registry, deployment: str, revision: int, served: str, text: str) -> Target | None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from registry.deployments import RolloutState
-from serving.controller import Declared
 from serving.deployment import VLLM
 from serving.room import Room
 from tests.common.registries import Place
@@ -277,7 +276,7 @@ def test_a_restart_replaces_one_after_the_other_where_there_is_no_room_beside(wo
         await world.settle(world.controller())
         world.room = Room(free=0, each=2 * GIB)
         controller = world.controller()
-        controller.declared = Declared(world.deployment, world.revision, restarts=1)
+        world.registry.operations.restart("router")
         least = 2
         for _ in range(60):
             plan = await controller.settle()
