@@ -29,7 +29,10 @@ _STOP_SECONDS = 30.0
 @click.option("--memory", help="Memory that runs may take together, such as 24Gi.")
 @click.option("--gpu", help="GPUs that runs may take, such as L4:1.")
 @click.option(
-    "--without", multiple=True, metavar="SERVICE", help="Leave a service out: events, worker or serving."
+    "--without",
+    multiple=True,
+    metavar="SERVICE",
+    help="Leave a service out: events, reaper, worker or serving.",
 )
 @with_output
 def up(out: Output, cpu: float | None, memory: str | None, gpu: str | None, without: tuple[str, ...]) -> None:

@@ -79,8 +79,20 @@ class StoredRuns:
             return run
 
     def get(self, run: str) -> Run:
+        found = self._get(run)
+        return self._get(found.id) if self._waited_too_long([found]) else found
+
+    def _get(self, run: str) -> Run:
         with self._session.reading() as reader:
             return run_rows.load(reader, self._full_id(reader, run))
+
+    def _waited_too_long(self, found: Sequence[Run]) -> bool:
+        """End those that have waited longer than they may, which nobody else does where no worker lives."""
+        limited = any(
+            run.state is RunState.QUEUED and (run.conditions.queue_timeout or run.conditions.deadline)
+            for run in found
+        )
+        return limited and bool(run_attempts.expire(self._session))
 
     def _full_id(self, reader: Transaction, run: str) -> str:
         found = reader.all(_BY_PREFIX, first=run, after=run + "~") if run else []
@@ -98,11 +110,13 @@ class StoredRuns:
         parent: str | None = None,
         limit: int = 50,
     ) -> list[Run]:
+        asked = {"state": state.value if state else None, "task": task, "parent": parent, "limit": limit}
+        found = self._list(**asked)
+        return self._list(**asked) if self._waited_too_long(found) else found
+
+    def _list(self, **asked: Any) -> list[Run]:
         with self._session.reading() as reader:
-            rows = reader.all(
-                _LIST, state=state.value if state else None, task=task, parent=parent, limit=limit
-            )
-            return [run_rows.run(reader, row) for row in rows]
+            return [run_rows.run(reader, row) for row in reader.all(_LIST, **asked)]
 
     def attempts(self, run: str) -> Sequence[Attempt]:
         with self._session.reading() as reader:

@@ -119,7 +119,9 @@ def see_through(
     """
     beside = beside or {}
     if detach:
-        out.show({**run_data(out.registry, queued), **beside}, lambda: f"Run {queued.id} is {queued.state.value}.")
+        out.show(
+            {**run_data(out.registry, queued), **beside}, lambda: f"Run {queued.id} is {queued.state.value}."
+        )
         return
     if queued.state is RunState.QUEUED and (local or not able_workers(out.registry, queued)):
         ended = _run_here(out, queued, strict=strict, asked_for=local)

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
+import pytest
+
 from registry import Registry
+from registry.conditions import Conditions
 from registry.resources import Resources
-from registry.runs import RunRequest, RunState
+from registry.runs import Cause, RunRequest, RunState
 from registry.values import Lease
+from tests.common.registries import Place
 from trainers.reaping import LeaseWatch, Reaper
+from trainers.service import reaper
 
 LEASE = Lease("run/1", "worker-1", epoch=1, beat=0)
 
@@ -69,3 +75,25 @@ def test_a_claim_whose_answer_was_lost_is_found_by_the_worker_that_made_it(regis
     assert registry.runs.get(run.id).state is RunState.RUNNING  # the answer may be on its way
     Reaper(registry, "worker-1", 0.0, print).look(carried=())
     assert registry.runs.get(run.id).state is RunState.QUEUED
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_runs_are_looked_after_where_no_worker_lives(place: Place) -> None:
+    registry = place.open(lease_seconds=0.5)
+    room = Resources(cpu=1)
+    late = registry.runs.queue(RunRequest("late", conditions=Conditions(queue_timeout=1e-6)))
+    registry.runs.queue(RunRequest("left", resources=room))
+    (left,) = registry.runs.claim("gone", free=room, total=room, only=None)
+    said: list[str] = []
+
+    async def until_both_are_seen() -> None:
+        stop = asyncio.Event()
+        looking = asyncio.create_task(reaper(registry, stop, lambda line, **_: said.append(line), {}))
+        seen = {f"run {late.id}: waited too long, now failed", f"run {left.run.id}: left by gone, now queued"}
+        while not seen <= set(said):
+            await asyncio.sleep(0.05)
+        stop.set()
+        await looking
+
+    asyncio.run(asyncio.wait_for(until_both_are_seen(), 20))
+    assert registry.runs.attempts(left.run.id)[0].cause is Cause.LOST

@@ -15,13 +15,23 @@ ROOM = Resources(cpu=64, memory="64Gi")
 def test_a_run_that_waits_longer_than_it_may_fails(registry: Registry) -> None:
     patient = registry.runs.queue(RunRequest("train"))
     hasty = registry.runs.queue(RunRequest("train", conditions=Conditions(queue_timeout=1e-6)))
-    assert registry.runs.get(hasty.id).conditions == hasty.conditions
     assert [run.id for run in registry.runs.expire()] == [hasty.id]
     failed = registry.runs.get(hasty.id)
-    assert failed.state is RunState.FAILED
+    assert (failed.state, failed.conditions) == (RunState.FAILED, hasty.conditions)
     assert failed.error is not None and failed.error.type == "TaskTimeoutError"
     assert registry.runs.expire() == []
     assert [claim.run.id for claim in registry.runs.claim("w", free=ROOM, total=ROOM)] == [patient.id]
+
+
+def test_a_run_that_waits_longer_than_it_may_is_seen_to_have_failed_though_no_worker_lives(
+    registry: Registry,
+) -> None:
+    asked = RunRequest("train", conditions=Conditions(queue_timeout=1e-6))
+    hasty, listed = registry.runs.queue(asked), registry.runs.queue(asked)
+    assert registry.runs.get(hasty.id).state is RunState.FAILED
+    assert {run.state for run in registry.runs.list()} == {RunState.FAILED}
+    assert [e.type for e in registry.events.tail(limit=2)] == ["podium.run.failed"] * 2
+    assert registry.runs.get(listed.id).error == registry.runs.list(limit=1)[0].error
 
 
 def test_a_run_that_a_worker_has_taken_does_not_wait_any_more(registry: Registry) -> None:
