@@ -35,7 +35,10 @@ def _unanswered(observed: Observed) -> Iterator[str]:
     if not observed.table.routes:
         yield "nothing has been live yet"
         return
-    answering = _answering(observed)
+    front, answering = observed.front, _answering(observed)
+    if front is not None and not (front.is_running and front.routed):
+        yield "the proxy sends requests to nobody" + (f": {front.detail}" if front.detail else "")
+        return
     if not answering:
         phases = ", ".join(f"replica {i} is {seen.phase}" for i, seen in sorted(observed.replicas.items()))
         yield f"no replica answers: {phases or 'there is none'}"

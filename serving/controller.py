@@ -12,12 +12,15 @@ from registry.errors import AliasNotFound, ArtifactNotFound, NotFound, VersionNo
 from registry.operations import Intent
 from registry.protocol import Registry
 from registry.references import Reference
+from serving.conditions import conditions
 from serving.deployment import Deployment
 from serving.engine import Engine, Observation, Phase
 from serving.execution import DYING_SECONDS, Executor
 from serving.front import Front, FrontView
 from serving.memory import Memory
+from serving.metrics import Sight, SwapMeter
 from serving.planning import plan
+from serving.recording import Recorder
 from serving.room import Room
 from serving.staging import Staging
 from serving.state import (
@@ -105,6 +108,9 @@ class Controller:
         self._report = report
         self._clock = clock
         self._memory = Memory()
+        self._meter = SwapMeter(declared.deployment.name)
+        self._recorder = Recorder(registry, declared.deployment.name, clock)
+        self.sight = Sight()
         self._executor = Executor(
             declared.deployment.name,
             registry,
@@ -114,13 +120,13 @@ class Controller:
             engine=declared.deployment.engine,
             front=front,
             clock=clock,
+            meter=self._meter,
             dying_seconds=dying_seconds,
         )
         self._front = front
         self._measure = measure
         self._view: FrontView | None = None
         self._replicas: dict[int, Observation] = {}
-        self._recorded: Sequence[ReplicaStatus] = ()
         self._said = ""
 
     async def settle(self) -> Plan:
@@ -134,7 +140,7 @@ class Controller:
         while True:
             observed = self._observed(records)
             current = plan(records.desired, observed, self._clock())
-            await self._record_replicas(settled=not current.steps)
+            await asyncio.to_thread(self._record, records.desired, observed, current)
             if not current.steps:
                 self._say("; ".join(current.waiting) or summary(observed))
                 return current
@@ -183,10 +189,12 @@ class Controller:
         for i, observation in zip(indexes, seen, strict=True):
             self._replicas[i] = observation
             self._memory.saw(i, observation, now)
+        self._meter.saw(self._replicas)
 
     def _observed(self, records: _Records) -> Observed:
         self._memory.forget_rollouts([rollout.id for rollout in records.open.values()])
         memory = self._memory
+        self.sight = Sight(dict(self._replicas), records.table)
         return Observed(
             table=records.table,
             open=records.open,
@@ -231,16 +239,11 @@ class Controller:
             incarnation=self._registry.events.position().incarnation,
         )
 
-    async def _record_replicas(self, *, settled: bool) -> None:
-        """Say in the registry what was seen: where replicas are at once, what they have loaded at the end."""
+    def _record(self, desired: Desired, observed: Observed, current: Plan) -> None:
+        """Say in the registry what was seen: where replicas are at once, everything else at the end."""
         name = self.declared.deployment.name
-        statuses = [_status(name, i, seen, self._view) for i, seen in sorted(self._replicas.items())]
-        before, after = self._recorded, statuses
-        if not settled:
-            before, after = _whereabouts(before), _whereabouts(after)
-        if after != before:
-            await asyncio.to_thread(self._registry.deployments.observe, name, statuses)
-            self._recorded = statuses
+        statuses = [_status(name, i, seen, self._view) for i, seen in sorted(observed.replicas.items())]
+        self._recorder.record(statuses, None if current.steps else conditions(desired, observed, current))
 
     def _say(self, line: str) -> None:
         if line and line != self._said:
@@ -300,12 +303,9 @@ def _status(deployment: str, index: int, seen: Observation, front: FrontView | N
         boot=seen.boot,
         base=seen.base,
         models=tuple(sorted(seen.models)),
+        in_flight=dict(seen.in_flight),
         detail=seen.detail[-500:],
     )
-
-
-def _whereabouts(statuses: Sequence[ReplicaStatus]) -> list[ReplicaStatus]:
-    return [replace(status, models=(), detail="") for status in statuses]
 
 
 def summary(observed: Observed) -> str:

@@ -25,8 +25,9 @@ from serving.errors import AdapterRefused, ProbeFailed, StaleController
 from serving.facts import BaseFacts, adapter_facts, base_facts
 from serving.front import Front
 from serving.memory import Memory
+from serving.metrics import SwapMeter
 from serving.planning import FRONT_KEY, attempts_key, files_key, setup_key
-from serving.preflight import preflight
+from serving.preflight import preflight, refusals
 from serving.probing import probe
 from serving.staging import Staging
 from serving.state import (
@@ -74,6 +75,7 @@ class Executor:
         engine: VLLM,
         front: Front | None = None,
         clock: Callable[[], float] = time.time,
+        meter: SwapMeter | None = None,
         dying_seconds: float = DYING_SECONDS,
     ) -> None:
         self._dying_seconds = dying_seconds
@@ -85,6 +87,7 @@ class Executor:
         self._engine = engine
         self._front = front
         self._clock = clock
+        self._meter = meter or SwapMeter(deployment)
         self._base: BaseFacts | None = None
 
     async def take(self, step: Step, observed: Observed) -> bool:
@@ -93,16 +96,20 @@ class Executor:
         Raises:
             StaleAuthority: another controller leads this deployment now.
         """
-        key = _account(step)
+        key, began = _account(step), time.monotonic()
         try:
             await self._dispatch(step, observed)
         except StaleController:
             return False  # the replica has booted or changed since the look; a new look tells
         except (AdapterRefused, InvalidContent, NotFound, Unavailable) as error:
+            self._meter.failed(step, error)
             await self._count(step, key, error)
             return False
         if isinstance(step, Load | Probe) and key is not None and not step.rollout:
             self._memory.succeeded(key)
+        self._meter.took(step, observed, time.monotonic() - began)
+        if isinstance(step, Check):
+            self._meter.refused(refusals(self._memory.checked[step.version.digest, step.base.digest]))
         return True
 
     async def _count(self, step: Step, key: str | None, error: PodiumError) -> None:

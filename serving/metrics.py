@@ -32,6 +32,7 @@ from serving.state import (
     Stage,
     Step,
     Stop,
+    Switch,
 )
 
 __all__ = ["REGISTRY", "Sight", "SwapMeter", "unwatch", "watch"]
@@ -80,6 +81,8 @@ class SwapMeter:
                 self._end(RolloutState.SUPERSEDED)
             case Flip(rollout):
                 self._flip([rollout], observed)
+            case Switch(_, rollouts):
+                self._flip(rollouts, observed)
             case Finish(rollout, state):
                 self._finish(rollout, state)
             case Fail():

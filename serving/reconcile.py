@@ -19,6 +19,7 @@ from serving.deployment import Deployment
 from serving.engine import Engine, Observation, Phase
 from serving.errors import EngineUnavailable, StaleController
 from serving.leadership import Leadership
+from serving.metrics import unwatch, watch
 from serving.middleware import Fence
 from serving.parts import MakeParts, Parts, parts_on_this_machine
 from serving.staging import StoreStaging
@@ -168,6 +169,7 @@ class _Member:
     async def end(self, leave_running: bool) -> None:
         """Stop controlling; stop the engines unless they are to be adopted; resign."""
         self._stopping.set()
+        unwatch(self._name)
         self._running.cancel()  # at any line: whoever leads next looks and goes on from there
         await asyncio.gather(self._running, return_exceptions=True)
         if self._leadership.lease is not None and not leave_running:
@@ -186,6 +188,7 @@ class _Member:
             except StaleAuthority:
                 self._report(self._name, "another controller leads now")
                 self._leadership.lose()
+                unwatch(self._name)
                 again = FOLLOW_SECONDS
             except PodiumError as error:
                 self._say_once(f"{error.message} {error.remedy}".strip())
@@ -238,6 +241,7 @@ class _Member:
             measure=self._parts.measure,
             report=self._report,
         )
+        watch(self._name, lambda controller=self._controller: controller.sight)
 
     async def _close_parts(self) -> None:
         await asyncio.gather(*(engine.close() for engine in self._parts.engines.values()))

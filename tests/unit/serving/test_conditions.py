@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -23,6 +24,8 @@ from registry.deployments import (
 )
 from serving.conditions import conditions
 from serving.engine import Observation, Phase
+from serving.front import FrontView
+from serving.metrics import REGISTRY
 from serving.recording import Recorder
 from serving.state import Desired, Observed, Plan, route_map
 from tests.common.serving import World
@@ -80,6 +83,13 @@ def test_where_all_is_as_it_should_be_nothing_is_to_be_said() -> None:
             None,
             ConditionType.AVAILABLE,
             "no replica answers bot",
+        ),
+        (
+            DESIRED,
+            observed(replicas={0: ready()}, front=FrontView(is_running=False, detail="it was killed")),
+            None,
+            ConditionType.AVAILABLE,
+            "the proxy sends requests to nobody: it was killed",
         ),
         (
             replace(DESIRED, replicas=2),
@@ -140,3 +150,28 @@ def test_what_matters_is_written_at_once_and_what_flickers_seldom(world: World) 
     assert not writes(replace(replica, phase="dead", models=("bot:v1",)), None)
     assert writes(replace(replica, phase="starting"), None)
     assert not deployments.conditions("router")[0].holds
+
+
+def test_a_controller_writes_its_conditions_down_and_counts_its_swaps(world: World) -> None:
+    def value(metric: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(metric, {"deployment": "router", **labels}) or 0
+
+    async def work() -> None:
+        before = {name: value("podium_swaps_total", outcome=name) for name in ("live", "failed")}
+        phases = ("stage", "check", "load", "probe", "flip")
+        counts = {p: value("podium_swap_seconds_count", phase=p) for p in phases}
+        ranks = value("podium_swap_failures_total", step="check", reason="rank")
+        world.promote(world.publish(1))
+        await world.settle(world.controller())
+        world.promote(world.publish(2, rank=64))
+        await world.settle(world.controller())
+        held = {c.type.value: c for c in world.registry.deployments.conditions("router")}
+        assert {name for name, c in held.items() if c.holds} == {"available", "up-to-date"}
+        (replica, *_) = world.registry.deployments.replicas("router")
+        assert (replica.phase, replica.in_flight) == ("ready", {})
+        assert value("podium_swaps_total", outcome="live") >= before["live"] + 2
+        assert value("podium_swaps_total", outcome="failed") == before["failed"] + 1
+        assert all(value("podium_swap_seconds_count", phase=p) > counts[p] for p in phases)
+        assert value("podium_swap_failures_total", step="check", reason="rank") == ranks + 1
+
+    asyncio.run(work())
