@@ -81,15 +81,15 @@ def loud(megabytes: int) -> int:
 PODIUM = str(Path(sys.executable).with_name("podium"))
 
 
-class WorkerProcess:
-    """A real `podium worker`."""
+class PodiumProcess:
+    """A real `podium` command that goes on until it is ended; what it says goes to a file in ``folder``."""
 
-    def __init__(self, place: Place, folder: Path, *, cpu: float = 2, lease: float = 2.0, **environment: str):
-        self.log = folder / f"worker-{len(list(folder.glob('worker-*.log')))}.log"
+    def __init__(self, place: Place, folder: Path, *command: str, lease: float, **environment: str):
+        self.log = folder / f"{command[0]}-{len(list(folder.glob(f'{command[0]}-*.log')))}.log"
         variables = {**os.environ, **place.environment, "PODIUM_LEASE_SECONDS": str(lease), **environment}
         with self.log.open("wb") as log:
             self.process = psutil.Popen(
-                [PODIUM, "worker", "--cpu", str(cpu), "--memory", "4Gi", "--gpu", "0", "--grace", "5"],
+                [PODIUM, *command],
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -126,6 +126,22 @@ class WorkerProcess:
             self.process.kill()
             self.process.wait()
             psutil.wait_procs(left, timeout=20)
+
+
+class WorkerProcess(PodiumProcess):
+    """A real `podium worker`."""
+
+    def __init__(self, place: Place, folder: Path, *, cpu: float = 2, lease: float = 2.0, **environment: str):
+        limits = ("--cpu", str(cpu), "--memory", "4Gi", "--gpu", "0", "--grace", "5")
+        super().__init__(place, folder, "worker", *limits, lease=lease, **environment)
+
+
+class UpProcess(PodiumProcess):
+    """A real `podium up` that carries events and nothing else."""
+
+    def __init__(self, place: Place, folder: Path, *, lease: float = 2.0, **environment: str):
+        without = [part for name in ("worker", "serving") for part in ("--without", name)]
+        super().__init__(place, folder, "up", *without, lease=lease, **environment)
 
 
 class Tasks:
