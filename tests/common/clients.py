@@ -33,11 +33,14 @@ class Clients:
     count: int = 4
     prompt: str = "Once upon a time"
     max_tokens: int = 8
+    streams: bool = True  # False: nobody streams
     asked: list[Asked] = field(default_factory=list)
 
     async def __aenter__(self) -> Clients:
         self._stop = asyncio.Event()
-        self._tasks = [asyncio.create_task(self._ask_on(i % 2 == 0)) for i in range(self.count)]
+        self._tasks = [
+            asyncio.create_task(self._ask_on(self.streams and i % 2 == 0)) for i in range(self.count)
+        ]
         return self
 
     async def __aexit__(self, *_: object) -> None:

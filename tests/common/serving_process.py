@@ -1,23 +1,26 @@
 """The serving controllers with `FakeVLLM` processes, in a process of its own that a test may kill.
 
 Usage: ``python -P serving_process.py``, because its folder has a module named as one of ours. Where the
-registry is stands in the environment.
+registry is stands in the environment, and so does how many replicas there are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 
 from registry.connection import connect
 from serving import VLLM, Deployment, run_controllers
 from serving.controller import Declared
 
+REPLICAS = "SERVING_TEST_REPLICAS"
 DEPLOYMENT = Deployment(
     "router",
     base="tiny:production",
     serves={"ticket-router": "ticket-router:production"},
     engine=VLLM(module="serving.fake_vllm", args=("--fake-token-delay", "0.01")),
+    replicas=int(os.environ.get(REPLICAS, "1")),
 )
 
 

@@ -1,4 +1,4 @@
-"""Controllers in processes of their own, killed by SIGKILL at each point of a rollout, under clients."""
+"""Controllers, replicas and the proxy as real processes, killed by SIGKILL while clients ask on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 
-from registry.deployments import TERMINAL, RolloutState
+from registry.deployments import TERMINAL, ReplicaStatus, RolloutState
 from registry.protocol import Registry
 from serving.child import Child
+from serving.haproxy import PROXY_LOG, find_haproxy
 from tests.common.clients import Clients
 from tests.common.registries import Place
 from tests.common.serving import World
@@ -45,17 +47,23 @@ class Controllers:
     def __init__(self, place: Place, home: Path, scratch: Path) -> None:
         self._variables = place.environment
         self._log = scratch / "controllers.log"
-        self.replica = home / "serving" / "router" / "replica-0"
+        self.folder = home / "serving" / "router"
+        self.replicas = 1
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, crash_at: str = "") -> None:
         environment = os.environ | self._variables | {"PYTHONPATH": str(_SCRIPT.parents[2])}
+        environment |= {"SERVING_TEST_REPLICAS": str(self.replicas)}
         if crash_at:
             environment["PODIUM_CRASH_AT"] = crash_at
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(_SCRIPT)], env=environment, stdout=log, stderr=log
             )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def died(self) -> bool:
         return self._process is not None and self._process.poll() == -signal.SIGKILL
@@ -74,6 +82,17 @@ class Controllers:
         self._process.kill()
         self._process.wait()
 
+    def replica(self, index: int) -> Child:
+        return Child(self.folder / f"replica-{index}")
+
+    def proxy(self) -> Child:
+        return Child(self.folder / "proxy", PROXY_LOG)
+
+    def kill_all(self) -> None:
+        for folder in self.folder.glob("replica-*"):
+            Child(folder).kill_all()
+        self.proxy().kill_all()
+
     def log(self) -> str:
         return self._log.read_text()[-3000:]
 
@@ -90,7 +109,14 @@ def controllers(place: Place, registry: Registry, tmp_path: Path) -> Iterator[Co
     made = Controllers(place, registry.settings.home, tmp_path)
     yield made
     made.end()
-    Child(made.replica).kill_all()
+    made.kill_all()
+
+
+def address(world: World) -> str:
+    """Where clients ask."""
+    found = world.registry.deployments.replicas("router")[0].address
+    assert found is not None
+    return found
 
 
 def ended(world: World, generation: int) -> bool:
@@ -98,16 +124,20 @@ def ended(world: World, generation: int) -> bool:
     return bool(found) and found[0].state in TERMINAL
 
 
+needs_proxy = pytest.mark.skipif(find_haproxy() is None, reason="HAProxy is not installed")
+on_one_machine = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+
+
+@pytest.mark.parametrize("replicas", [1, pytest.param(2, marks=needs_proxy)])
 def test_controllers_killed_at_every_point_of_a_rollout_drop_no_answer(
-    world: World, controllers: Controllers
+    world: World, controllers: Controllers, replicas: int
 ) -> None:
+    controllers.replicas = replicas
     controllers.start()
     first = world.promote(world.publish(0))
     wait_until(lambda: ended(world, first), 60, controllers.log)
-    endpoint = world.registry.deployments.replicas("router")[0].endpoint
-    assert endpoint is not None
     controllers.end_without_engine()
-    asyncio.run(_kill_at_each_point(world, controllers, endpoint))
+    asyncio.run(_kill_at_each_point(world, controllers, address(world)))
     _check(world)
 
 
@@ -124,6 +154,11 @@ async def _kill_at_each_point(world: World, controllers: Controllers, endpoint: 
             controllers.start()
             await asyncio.to_thread(wait_until, lambda g=generation: ended(world, g), 60, controllers.log)
             controllers.end_without_engine()
+    assert len(_judge(clients)) > len(_POINTS) // 2
+
+
+def _judge(clients: Clients) -> set[str | None]:
+    """Nobody was failed, and each version answered in its own way; the versions that answered."""
     bad = [asked for asked in clients.asked if asked.status != 200 or asked.error]
     assert not bad, bad[:3]
     answers: dict[str | None, set[str]] = {}
@@ -131,7 +166,7 @@ async def _kill_at_each_point(world: World, controllers: Controllers, endpoint: 
         assert asked.models == {asked.version}
         answers.setdefault(asked.version, set()).add(asked.text)
     assert all(len(texts) == 1 for texts in answers.values()), "a version answered in two ways"
-    assert len(answers) > len(_POINTS) // 2
+    return set(answers)
 
 
 def _check(world: World) -> None:
@@ -149,7 +184,7 @@ def test_a_killed_engine_is_replaced_and_serves_the_same_version_on_the_same_por
     first = world.promote(world.publish(0))
     wait_until(lambda: ended(world, first), 60, controllers.log)
     before = world.registry.deployments.replicas("router")[0]
-    record = Child(controllers.replica).record
+    record = controllers.replica(0).record
     assert record is not None and record.pid is not None
     os.kill(record.pid, signal.SIGKILL)
 
@@ -174,5 +209,92 @@ def test_at_sigterm_controllers_stop_their_engine_and_hand_back_the_lease(
     begin = time.monotonic()
     controllers.end()
     assert time.monotonic() - begin < 20
-    assert not Child(controllers.replica).is_alive()
+    assert not controllers.replica(0).is_alive()
     assert world.registry.leases.get("controller/router") is None
+
+
+@needs_proxy
+@on_one_machine
+def test_killed_replicas_and_another_base_fail_nobody_where_two_replicas_serve(
+    world: World, controllers: Controllers
+) -> None:
+    controllers.replicas = 2
+    controllers.start()
+    first = world.promote(world.publish(0, base=None))
+    wait_until(lambda: ended(world, first), 60, controllers.log)
+    asyncio.run(_kill_and_move(world, controllers, address(world)))
+
+
+async def _kill_and_move(world: World, controllers: Controllers, endpoint: str) -> None:
+    # What a killed replica has begun to answer is lost with it; that no other answer is, shows with clients
+    # that do not stream: their requests are asked again of the other replica.
+    async with Clients(endpoint, "ticket-router", count=6, streams=False) as clients:
+        await asyncio.to_thread(_kill_each_replica, world, controllers)
+        second = world.promote(world.publish(1, base=None))
+        await asyncio.to_thread(wait_until, lambda: ended(world, second), 60, controllers.log)
+        await asyncio.to_thread(_move_base, world, controllers)
+        third = world.promote(world.publish(2, base=None))
+        await asyncio.to_thread(wait_until, lambda: ended(world, third), 60, controllers.log)
+    assert _judge(clients) >= {"ticket-router:v1", "ticket-router:v2", "ticket-router:v3"}
+    assert address(world) == endpoint
+    assert {r.state for r in world.rollouts()} == {RolloutState.LIVE}
+
+
+def _kill_each_replica(world: World, controllers: Controllers) -> None:
+    for index in (0, 1):
+        before = _status(world, index)
+        record = controllers.replica(index).record
+        assert record is not None and record.pid is not None
+        os.kill(record.pid, signal.SIGKILL)
+        wait_until(
+            lambda i=index, b=before: (
+                _status(world, i).boot not in (None, b.boot) and _status(world, i).models == b.models
+            ),
+            60,
+            controllers.log,
+        )
+
+
+def _status(world: World, index: int) -> ReplicaStatus:
+    return next(r for r in world.registry.deployments.replicas("router") if r.index == index)
+
+
+def _move_base(world: World, controllers: Controllers) -> None:
+    base = world.publish_base(seed=8)
+
+    def is_moved() -> bool:
+        table = world.registry.deployments.routes("router")
+        opened = world.registry.deployments.open_rollouts("router")
+        return table.base is not None and table.base.ref == base.ref and not opened
+
+    wait_until(is_moved, 60, controllers.log)
+
+
+@needs_proxy
+@on_one_machine
+def test_a_killed_proxy_comes_back_on_its_port_also_without_a_controller_in_between(
+    world: World, controllers: Controllers
+) -> None:
+    controllers.replicas = 2
+    controllers.start()
+    first = world.promote(world.publish(0))
+    wait_until(lambda: ended(world, first), 60, controllers.log)
+    endpoint = address(world)
+    for meanwhile in (lambda: None, controllers.end_without_engine):
+        meanwhile()
+        before = controllers.proxy().record
+        assert before is not None and before.pid is not None
+        os.kill(before.pid, signal.SIGKILL)
+        if not controllers.is_running:
+            controllers.start()
+        wait_until(lambda: _answers(endpoint) == 200, 60, controllers.log)
+    assert address(world) == endpoint
+    assert [_status(world, index).phase for index in (0, 1)] == ["ready", "ready"]
+
+
+def _answers(endpoint: str) -> int:
+    body = {"model": "ticket-router", "prompt": "x"}
+    try:
+        return httpx.post(f"{endpoint}/v1/completions", json=body, trust_env=False).status_code
+    except httpx.HTTPError:
+        return 0
