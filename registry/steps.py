@@ -120,11 +120,12 @@ def _asked_after(step: Run, other: Run) -> bool:
     """Whether ``step`` was asked for when ``other`` had ended.
 
     By the count of events, which the database gives out: clocks of two machines may differ. The end of a
-    step is an event itself, but for one that a driver did itself.
+    step is an event itself, but for one that a driver did itself, or that was reused.
     """
     if step.id == other.id or other.done is None:
         return False
-    return step.asked >= other.done if other.inline else step.asked > other.done
+    is_no_event = other.inline or other.source is not None
+    return step.asked >= other.done if is_no_event else step.asked > other.done
 
 
 def _parallel(step: Run, start: Run, steps: Sequence[Run]) -> bool:

@@ -275,6 +275,19 @@ def test_a_fork_has_what_came_before_and_says_who_made_it(registry: Registry, tm
     assert (version.ref, version.run) == ("tickets:v1", prepared.id)
 
 
+def test_a_fork_from_a_step_that_was_reused_does_what_came_after_it_anew(registry: Registry) -> None:
+    first = Driver(registry)
+    first.ask("/shared#1", cache_key="k")
+    do(registry)
+    driver = Driver(registry)
+    driver.ask("/shared#1", cache_key="k")
+    driver.ask("/train#1")  # nothing has happened since that one was found to be done
+    do(registry)
+    steps = registry.steps.of(driver.run.id)
+    assert [each.place for each in kept(steps, find(steps, "shared"))] == []
+    assert [each.place for each in kept(steps, find(steps, "train"))] == ["/shared#1"]
+
+
 def test_branches_of_one_gather_map_do_not_depend_on_each_other(registry: Registry) -> None:
     driver = Driver(registry)
     for arm in range(3):
