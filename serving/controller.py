@@ -137,6 +137,7 @@ class Controller:
             DatabaseUnavailable: the registry cannot be reached.
         """
         records, _ = await asyncio.gather(asyncio.to_thread(self._read), self._look())
+        is_fresh = True
         while True:
             observed = self._observed(records)
             current = plan(records.desired, observed, self._clock())
@@ -144,9 +145,14 @@ class Controller:
             if not current.steps:
                 self._say("; ".join(current.waiting) or summary(observed))
                 return current
+            if not is_fresh and any(isinstance(step, Flip | Switch) for step in current.steps):
+                # Loading takes a while, and somebody may have paused it or gone back meanwhile.
+                records, is_fresh = await asyncio.to_thread(self._read), True
+                continue
             if not await self._take_all(current.steps, observed):
                 return replace(current, wake_at=self._clock() + RETRY_SECONDS)
-            if any(isinstance(step, _ON_RECORDS) for step in current.steps):
+            is_fresh = any(isinstance(step, _ON_RECORDS) for step in current.steps)
+            if is_fresh:
                 records = await asyncio.to_thread(self._read)
 
     async def _take_all(self, steps: Sequence[Step], observed: Observed) -> bool:

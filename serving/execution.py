@@ -180,6 +180,7 @@ class Executor:
                     self._memory.failed(setup_key(seen.fingerprint or ""), step.reason, self._clock())
                 await engine.stop(STOP_GRACE_SECONDS if seen.phase is Phase.DRAINING else 1.0)
             case Load():
+                await self._require_ready(step.replica)
                 await engine.load(step.version.ref, self._staging.path(step.version.digest), observed.fence)
                 reached("rollout.loaded")
             case Probe():
@@ -192,6 +193,12 @@ class Executor:
                 self._memory.probed.discard((seen.boot or "", step.ref))  # loaded again, it is asked again
                 await engine.unload(step.ref, observed.fence)
                 reached("rollout.unloaded")
+
+    async def _require_ready(self, replica: int) -> None:
+        """A replica that died of something else must not be laid to what was about to be loaded into it."""
+        phase = (await self._engines[replica].observe()).phase
+        if phase is not Phase.READY:
+            raise StaleController(f"Replica {replica} is {phase} since it was looked at.", remedy="")
 
     async def _probe(self, engine: Engine, step: Probe, seen: Observation) -> None:
         boot = seen.boot or ""
