@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from serving.errors import StaleController
 from serving.middleware import TOKEN_VARIABLE
 
 __all__ = ["Child", "Record", "free_port"]
@@ -100,6 +101,7 @@ class Child:
 
         Without ``port`` it is the one it had before, if that is free and not ``avoid``.
         """
+        self._check_authority()
         self.kill_all()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         last = self.record.port if self.record else None
@@ -172,7 +174,7 @@ class Child:
 
     def forget(self) -> None:
         """Record that nothing runs; the port stays reserved for the next start."""
-        if self.record is not None:
+        if self.record is not None and not self._is_superseded():
             self._write(replace(self.record, pid=None, created=None, token=secrets.token_hex(24)))
 
     def processes(self) -> list[psutil.Process]:
@@ -197,6 +199,15 @@ class Child:
             first = min(found, key=lambda process: process.create_time())
             self._write(replace(self.record, pid=first.pid, created=first.create_time()))
 
+    def _check_authority(self) -> None:
+        if self._is_superseded():
+            raise StaleController(f"Another controller has started what runs in {self.folder}.", remedy="")
+
+    def _is_superseded(self) -> bool:
+        """Whether a newer controller has started a process here since: its record stands."""
+        there = self._read()
+        return there is not None and (self.record is None or there.token != self.record.token)
+
     def _read(self) -> Record | None:
         try:
             return Record(**json.loads((self.folder / "replica.json").read_text()))
@@ -204,6 +215,7 @@ class Child:
             return None
 
     def _write(self, record: Record) -> None:
+        self._check_authority()
         aside = self.folder / "replica.json.new"
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w") as file:

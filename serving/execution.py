@@ -149,16 +149,16 @@ class Executor:
             case Unstage():
                 await asyncio.to_thread(self._staging.unstage, step.digest)
             case Route() | CloseFront():
-                await self._act_on_front(step)
+                await self._act_on_front(step, observed)
             case _:
                 await self._act_on_replica(step, observed)
 
-    async def _act_on_front(self, step: Route | CloseFront) -> None:
+    async def _act_on_front(self, step: Route | CloseFront, observed: Observed) -> None:
         assert self._front is not None, "nothing is routed without a proxy"
         if isinstance(step, CloseFront):
             await self._front.stop()
             return
-        await self._front.route(step.backends)
+        await self._front.route(step.backends, observed.fence)
         self._memory.succeeded(FRONT_KEY)
         reached("rollout.routed")
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import httpx
 
-from serving.errors import EngineUnavailable
+from serving.errors import EngineUnavailable, StaleController
 from serving.fake_engine import FakeEngine
 from serving.front import FrontView
-from serving.middleware import Receive, Scope, Send
+from serving.middleware import Fence, Receive, Scope, Send
 
 __all__ = ["FakeFront"]
 
@@ -29,6 +29,7 @@ class FakeFront:
         self._routed: dict[int, str] = {}
         self._sessions: Counter[int] = Counter()
         self._turn = 0
+        self._fence = Fence()
         self.is_running = False
         self.starts = 0
         self.hold: asyncio.Event | None = None
@@ -36,7 +37,10 @@ class FakeFront:
     async def observe(self) -> FrontView:
         return FrontView(self.is_running, _ADDRESS, dict(self._routed), dict(self._sessions))
 
-    async def route(self, backends: Mapping[int, str]) -> None:
+    async def route(self, backends: Mapping[int, str], fence: Fence) -> None:
+        if fence < self._fence:
+            raise StaleController("A newer controller routes here.", remedy="")
+        self._fence = fence
         self._routed = dict(backends)  # first what a restart begins with, then the process
         self.starts += not self.is_running
         self.is_running = True

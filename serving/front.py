@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from serving.middleware import Fence
+
 __all__ = ["Front", "FrontView"]
 
 
@@ -30,10 +32,13 @@ class Front(Protocol):
     async def observe(self) -> FrontView:
         """Look at it. Never raises for a proxy that is absent or dead: it says so."""
 
-    async def route(self, backends: Mapping[int, str]) -> None:
+    async def route(self, backends: Mapping[int, str], fence: Fence) -> None:
         """Send new requests to these replicas alone; start the proxy if it does not run.
 
         Requests that a replica was given before go on there.
+
+        Raises:
+            StaleController: a newer controller has routed here.
         """
 
     async def stop(self) -> None:

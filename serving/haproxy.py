@@ -12,12 +12,12 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serving.child import Child, port_is_free
-from serving.errors import EngineUnavailable
+from serving.errors import EngineUnavailable, StaleController
 from serving.front import FrontView
 from serving.haproxy_config import (
     BACKEND,
@@ -28,6 +28,7 @@ from serving.haproxy_config import (
     server_states,
     shape,
 )
+from serving.middleware import Fence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,8 @@ class HAProxy:
         sessions = {index: state.sessions for index, state in states.items() if state.sessions}
         return FrontView(True, address, routed, sessions)
 
-    async def route(self, backends: Mapping[int, str]) -> None:
+    async def route(self, backends: Mapping[int, str], fence: Fence) -> None:
+        self._check_authority(fence)
         record = self._child.record
         alive = self._child.is_alive()
         if (
@@ -86,10 +88,10 @@ class HAProxy:
             and record is not None
             and record.fingerprint == shape(self._port or record.port, self._host)
         ):
-            self._write(record.port, backends)
+            self._write(record.port, backends, fence)
             await self._tell(backends)
             return
-        self._start(backends, beside=alive)
+        self._start(backends, fence, beside=alive)
         await self._until_it_routes(backends)
 
     async def stop(self) -> None:
@@ -99,13 +101,19 @@ class HAProxy:
             await asyncio.sleep(0.02)
         await asyncio.to_thread(self._child.kill_all)
         self._child.forget()
-        with suppress(FileNotFoundError):
-            (self._folder / _ROUTED).unlink()
+        if record := self._child.record:
+            self._write(record.port, {}, self._read()[1])
 
     async def close(self) -> None:
         return
 
-    def _start(self, backends: Mapping[int, str], *, beside: bool) -> None:
+    def _check_authority(self, fence: Fence) -> None:
+        """Controllers of one machine share the folder: the newer one has left its fence there."""
+        written = self._read()[1]
+        if fence < written:
+            raise StaleController(f"A newer controller routes here: {written}.", remedy="")
+
+    def _start(self, backends: Mapping[int, str], fence: Fence, *, beside: bool) -> None:
         """Start a process; one that runs hands its listening socket over and finishes what it has."""
         old = self._child.record
         same_port = old is not None and self._port in (None, old.port)
@@ -121,7 +129,7 @@ class HAProxy:
                     f"Port {record.port} of the deployment is taken by another process.",
                     remedy="End that process, or declare another port.",
                 )
-        self._write(record.port, backends)
+        self._write(record.port, backends, fence)
         self._child.spawn(
             [self._executable, "-db", "-C", str(self._folder), "-f", _CONFIGURATION, *extra], _environment()
         )
@@ -178,12 +186,12 @@ class HAProxy:
                 remedy="It is started again.",
             ) from error
 
-    def _write(self, port: int, backends: Mapping[int, str]) -> None:
+    def _write(self, port: int, backends: Mapping[int, str], fence: Fence) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for status in own_statuses():
             (self._folder / f"{status}.json").write_text(json.dumps(answer_of(status)))
         for name, text in (
-            (_ROUTED, json.dumps(dict(backends))),
+            (_ROUTED, json.dumps({"fence": fence.to_json(), "backends": dict(backends)})),
             (_CONFIGURATION, configuration(port, backends, self._host)),
         ):
             aside = self._folder / f"{name}.new"
@@ -192,11 +200,15 @@ class HAProxy:
 
     def _written(self) -> dict[int, str]:
         """What was to be routed when the process was told last."""
+        return self._read()[0]
+
+    def _read(self) -> tuple[dict[int, str], Fence]:
         try:
             raw = json.loads((self._folder / _ROUTED).read_text())
-            return {int(index): str(endpoint) for index, endpoint in raw.items()}
-        except (OSError, ValueError, AttributeError):
-            return {}
+            backends = {int(index): str(endpoint) for index, endpoint in raw["backends"].items()}
+            return backends, Fence(**raw["fence"])
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return {}, Fence()
 
 
 @contextmanager

@@ -16,9 +16,12 @@ import uvicorn
 
 from serving import haproxy_config
 from serving.child import Child, free_port
+from serving.errors import StaleController
 from serving.haproxy import HAProxy, find_haproxy
+from serving.middleware import Fence
 from tests.common.loops import eventually
 
+FENCE = Fence(1, 1, 1)
 EXECUTABLE = find_haproxy()
 pytestmark = [
     pytest.mark.integration,
@@ -92,8 +95,7 @@ async def listening(*backends: Backend) -> AsyncIterator[list[str]]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     # As long as a user's may be: longer than a socket's address can be.
-    deep = tmp_path / ("home-" + "x" * 60) / "serving" / "router" / "proxy"
-    return deep
+    return tmp_path / ("home-" + "x" * 60) / "serving" / "router" / "proxy"
 
 
 def with_proxy(folder: Path, work: Callable[[HAProxy], Coroutine[Any, Any, None]]) -> None:
@@ -117,14 +119,14 @@ def test_it_routes_where_it_is_told_and_a_stream_ends_where_it_began(folder: Pat
     async def work(proxy: HAProxy) -> None:
         one, two = Backend("one"), Backend("two")
         async with listening(one, two) as (first, second):
-            await proxy.route({0: first})
+            await proxy.route({0: first}, FENCE)
             seen = await proxy.observe()
             assert (seen.is_running, seen.routed) == (True, {0: first})
             async with await client_of(proxy) as http:
                 one.hold = asyncio.Event()
                 held = asyncio.create_task(http.post("/x", content=b"abc"))
                 await eventually(lambda: one.answering)
-                await proxy.route({5: second})
+                await proxy.route({5: second}, FENCE)
                 seen = await proxy.observe()
                 assert (seen.routed, seen.sessions) == ({5: second}, {0: 1})
                 for _ in range(5):
@@ -144,7 +146,7 @@ def test_it_shares_requests_between_two_and_passes_large_bodies(folder: Path) ->
     async def work(proxy: HAProxy) -> None:
         one, two = Backend("one"), Backend("two")
         async with listening(one, two) as (first, second):
-            await proxy.route({0: first, 1: second})
+            await proxy.route({0: first, 1: second}, FENCE)
             async with await client_of(proxy) as http:
                 answers = [(await http.post("/x", content=b"")).text for _ in range(6)]
                 assert set(answers) == {"one 0 ", "two 0 "}
@@ -158,7 +160,7 @@ def test_control_paths_and_tokens_do_not_pass(folder: Path) -> None:
     async def work(proxy: HAProxy) -> None:
         one = Backend("one")
         async with listening(one) as (first,):
-            await proxy.route({0: first})
+            await proxy.route({0: first}, FENCE)
             async with await client_of(proxy) as http:
                 for path in ("/podium/state", "/PODIUM/map", "/podium"):
                     refused = await http.get(path)
@@ -174,9 +176,11 @@ def test_a_request_that_a_draining_replica_refuses_is_asked_of_another(folder: P
     async def work(proxy: HAProxy) -> None:
         one, two = Backend("one"), Backend("two")
         async with listening(one, two) as (first, second):
-            await proxy.route({0: first, 1: second})
-            one.ready = False
+            await proxy.route({0: first, 1: second}, FENCE)
             async with await client_of(proxy) as http:
+                await eventually(lambda: _asks_both(http, one, two))
+                one.ready = False
+                one.asked.clear()
                 answers = [await http.post("/x", content=b"y" * 30_000) for _ in range(8)]
         assert {answer.text for answer in answers} == {"two 30000 "}
         assert one.asked, "it was never asked, so this shows nothing"
@@ -184,9 +188,14 @@ def test_a_request_that_a_draining_replica_refuses_is_asked_of_another(folder: P
     with_proxy(folder, work)
 
 
+async def _asks_both(http: httpx.AsyncClient, one: Backend, two: Backend) -> bool:
+    await http.post("/x", content=b"")
+    return bool(one.asked and two.asked)
+
+
 def test_without_a_replica_it_says_so_in_the_shape_that_clients_read(folder: Path) -> None:
     async def work(proxy: HAProxy) -> None:
-        await proxy.route({})
+        await proxy.route({}, FENCE)
         async with await client_of(proxy) as http:
             answer = await http.post("/v1/completions", json={})
         assert answer.status_code == 503
@@ -199,7 +208,7 @@ def test_killed_it_is_started_again_on_its_port_with_what_it_routed(folder: Path
     async def work(proxy: HAProxy) -> None:
         one = Backend("one")
         async with listening(one) as (first,):
-            await proxy.route({3: first})
+            await proxy.route({3: first}, FENCE)
             address = (await proxy.observe()).address
             record = Child(folder, "proxy.log").record
             assert record is not None and record.pid is not None
@@ -208,7 +217,7 @@ def test_killed_it_is_started_again_on_its_port_with_what_it_routed(folder: Path
             await eventually(lambda: not Child(folder, "proxy.log").is_alive())
             seen = await other.observe()
             assert (seen.is_running, seen.routed, seen.address) == (False, {3: first}, address)
-            await other.route(seen.routed)
+            await other.route(seen.routed, FENCE)
             async with await client_of(other) as http:
                 assert (await http.post("/x", content=b"")).text == "one 0 "
             await other.stop()
@@ -222,7 +231,7 @@ def test_another_configuration_takes_over_the_port_and_cuts_nobody(
     async def work(proxy: HAProxy) -> None:
         one = Backend("one")
         async with listening(one) as (first,):
-            await proxy.route({0: first})
+            await proxy.route({0: first}, FENCE)
             one.hold = asyncio.Event()
             async with await client_of(proxy) as http:
                 held = asyncio.create_task(http.post("/x", content=b"abc"))
@@ -231,7 +240,7 @@ def test_another_configuration_takes_over_the_port_and_cuts_nobody(
                 monkeypatch.setattr(haproxy_config, "_MOST_CONNECTIONS", 4000)
                 stop = asyncio.Event()
                 asking = asyncio.create_task(_ask_on(proxy, stop))
-                await proxy.route({0: first})
+                await proxy.route({0: first}, FENCE)
                 after = Child(folder, "proxy.log").record
                 assert before is not None and after is not None
                 assert (before.pid, before.port) != (after.pid, after.port) and before.port == after.port
@@ -257,7 +266,20 @@ def test_a_port_that_another_holds_is_said(folder: Path) -> None:
         async with listening(Backend("one")) as (first,):
             proxy = HAProxy(folder, EXECUTABLE or "", int(first.rpartition(":")[2]))
             with pytest.raises(Exception, match="is taken"):
-                await proxy.route({})
+                await proxy.route({}, FENCE)
             await proxy.stop()
 
     asyncio.run(work())
+
+
+def test_a_controller_that_was_replaced_routes_nothing(folder: Path) -> None:
+    async def work(proxy: HAProxy) -> None:
+        one = Backend("one")
+        async with listening(one) as (first,):
+            stale = HAProxy(folder, EXECUTABLE or "")
+            await proxy.route({0: first}, Fence(1, 2, 1))
+            with pytest.raises(StaleController):
+                await stale.route({}, Fence(1, 1, 9))
+            assert (await proxy.observe()).routed == {0: first}
+
+    with_proxy(folder, work)
