@@ -15,6 +15,8 @@ from registry.errors import InvalidSetting
 
 _SQLITE = "sqlite:///"
 _BROKER_SCHEMES = {"nats", "tls", "ws", "wss"}
+_SERVERS = ("http://", "https://")
+_LISTEN = "127.0.0.1:8420"
 _LONGEST_ACTOR = 200  # characters
 
 
@@ -30,10 +32,24 @@ def _lasting(url: SecretStr) -> SecretStr:
     text = url.get_secret_value()
     if text.rstrip("/") == "sqlite:" or text == f"{_SQLITE}:memory:":
         raise ValueError("it names no file, and what is kept in memory is lost when the command ends")
+    if text.startswith(_SERVERS):
+        return _address(text)
     path = text.removeprefix(_SQLITE)
     if path == text or path.startswith("file:"):
         return url
     return SecretStr(_SQLITE + str(Path(path).absolute()))
+
+
+def _address(text: str) -> SecretStr:
+    """A podium server's address, without what it does not need."""
+    try:
+        parts = urlsplit(text)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or parts.query or parts.fragment or parts.username is not None:
+        raise ValueError("a server's address is https://HOST:PORT, and its token stands in PODIUM_TOKEN")
+    return SecretStr(text.rstrip("/"))
 
 
 def _servers(urls: SecretStr) -> SecretStr:
@@ -76,11 +92,17 @@ class Settings(BaseSettings):
     )
     url: Annotated[SecretStr, AfterValidator(_lasting)] | None = Field(
         default=None,
-        description="Database: sqlite:///PATH or postgresql://...; SQLite in PODIUM_HOME unless set",
+        description="Database or server: sqlite:///PATH, postgresql://... or https://HOST; SQLite unless set",
+    )
+    token: SecretStr | None = Field(
+        default=None, description="What a server knows you by, where PODIUM_URL names one"
     )
     blobs: str | None = Field(
         default=None,
         description="Blob store: file:///PATH or s3://BUCKET/PREFIX; a folder in PODIUM_HOME unless set",
+    )
+    listen: Annotated[str, AfterValidator(_listening)] | None = Field(
+        default=None, description="Where the server listens: HOST:PORT; 127.0.0.1:8420 unless set"
     )
     nats: Annotated[SecretStr, AfterValidator(_servers)] | None = Field(
         default=None, description="NATS servers: nats://...; a server of podium's own unless set"
@@ -111,13 +133,23 @@ class Settings(BaseSettings):
         description="Seconds without a beat after which a lease's holder counts as dead",
     )
 
-    haproxy: str | None = Field(
-        default=None, description="HAProxy's executable; found on PATH unless set"
-    )
+    haproxy: str | None = Field(default=None, description="HAProxy's executable; found on PATH unless set")
 
     @property
     def database_url(self) -> str:
         return self.url.get_secret_value() if self.url else f"{_SQLITE}{self.home / 'podium.db'}"
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        """Host and port at which the server listens."""
+        host, _, port = (self.listen or _LISTEN).rpartition(":")
+        return host.strip("[]"), int(port)
+
+    @property
+    def server(self) -> str | None:
+        """The address of podium's server, where that is what the settings name."""
+        address = self.url.get_secret_value() if self.url else ""
+        return address if address.startswith(_SERVERS) else None
 
     @property
     def blobs_url(self) -> str:

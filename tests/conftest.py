@@ -11,8 +11,9 @@ import pytest
 
 from registry import Registry
 from tests.common import models, registries
+from tests.common.http import TestServer
 from tests.common.postgres import PostgresServer
-from tests.common.registries import Maker, Place
+from tests.common.registries import Maker, Place, ServedPlace
 from tests.common.services import Bucket, NatsServer, S3Server, temporary_folder
 
 _TESTS = Path(__file__).parent
@@ -167,10 +168,28 @@ def server_place(
     place.close()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("servers", marks=pytest.mark.integration)])
+@pytest.fixture(scope="session")
+def http_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestServer]:
+    """One podium server for the whole run; it serves one test's place after the other."""
+    server = TestServer(tmp_path_factory.mktemp("http"))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def http_place(sqlite_place: Place, http_server: TestServer) -> Iterator[ServedPlace]:
+    """`sqlite_place` behind a server: its registries are clients over HTTP."""
+    place = http_server.serve(sqlite_place)
+    yield place
+    place.close()
+    http_server.rest()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("servers", marks=pytest.mark.integration), "http"])
 def place(request: pytest.FixtureRequest) -> Place:
-    """Where a registry lies: SQLite and a folder, and once more PostgreSQL and S3."""
-    found: Place = request.getfixturevalue("sqlite_place" if request.param == "sqlite" else "server_place")
+    """Where a registry lies: SQLite and a folder, PostgreSQL and S3, and behind a server."""
+    names = {"sqlite": "sqlite_place", "servers": "server_place", "http": "http_place"}
+    found: Place = request.getfixturevalue(names[request.param])
     return found
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from registry.content.progress import Progress
     from registry.protocol import Registry
+    from registry.settings import Settings
 
 _PIPE_WIDTH = 120  # columns of a table that nobody looks at in a terminal
 
@@ -61,6 +62,13 @@ class Output:
         # What is printed holds names and reasons of any origin, so nothing in it is markup.
         width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
         return Console(soft_wrap=False, highlight=False, markup=False, emoji=False, width=width)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of this process; nothing is connected for them."""
+        from registry.settings import load_settings
+
+        return load_settings()
 
     @cached_property
     def registry(self) -> Registry:

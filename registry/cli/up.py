@@ -32,7 +32,7 @@ _STOP_SECONDS = 30.0
     "--without",
     multiple=True,
     metavar="SERVICE",
-    help="Leave a service out: events, reaper, worker or serving.",
+    help="Leave a service out: events, http, reaper, worker or serving.",
 )
 @with_output
 def up(out: Output, cpu: float | None, memory: str | None, gpu: str | None, without: tuple[str, ...]) -> None:

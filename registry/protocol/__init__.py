@@ -9,6 +9,7 @@ from registry.protocol.apps import Apps
 from registry.protocol.catalog import Catalog
 from registry.protocol.deployments import Deployments
 from registry.protocol.events import Deliveries, Events
+from registry.protocol.identity import Identity
 from registry.protocol.leases import Leases
 from registry.protocol.operations import ClientKeys, Operations
 from registry.protocol.promotions import Evaluations, Lineage, Promotions
@@ -24,6 +25,7 @@ __all__ = [
     "Deployments",
     "Evaluations",
     "Events",
+    "Identity",
     "Leases",
     "Lineage",
     "Operations",

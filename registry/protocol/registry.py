@@ -9,6 +9,7 @@ from registry.protocol.apps import Apps
 from registry.protocol.catalog import Catalog
 from registry.protocol.deployments import Deployments
 from registry.protocol.events import Deliveries, Events
+from registry.protocol.identity import Identity
 from registry.protocol.leases import Leases
 from registry.protocol.operations import ClientKeys, Operations
 from registry.protocol.promotions import Evaluations, Lineage, Promotions
@@ -58,6 +59,8 @@ class Registry(Protocol):
     def steps(self) -> Steps: ...
     @property
     def workers(self) -> Workers: ...
+    @property
+    def identity(self) -> Identity: ...
 
     def acting(self, origin: Origin) -> Registry:
         """The same registry on another's behalf; every write then checks the origin's authority."""

@@ -17,6 +17,7 @@ from registry.runs import RunState, lease_name
 from registry.store import values
 from registry.store.files import FileStore
 from registry.store.session import Session, check_text, to_json
+from registry.store.values import StoredFiles
 
 _COLUMNS = """
     k.run, k.series, k.number, k.step, k.digest, c.size, k.bytes_sent, k.attempt, k.saved_at, k.state,
@@ -58,15 +59,25 @@ class StoredCheckpoints:
         keep: int = 2,
         metadata: Mapping[str, Any] | None = None,
     ) -> SavedCheckpoint:
-        check_text(series, "The name of a series", longest=100)
-        if step < 0 or keep < 1:
-            raise InvalidInput(
-                f"A checkpoint at step {step} of which {keep} are kept cannot be.",
-                remedy="Steps count from 0; keep at least 1.",
-            )
+        _check(series, step, keep)
         self._require_own(run)
         files = self._files.upload(path, Kind.CHECKPOINT)
         reached("checkpoint.uploaded")
+        return self.record(run, step, files, series=series, keep=keep, metadata=metadata)
+
+    def record(
+        self,
+        run: str,
+        step: int,
+        files: StoredFiles,
+        *,
+        series: str = TRAINING,
+        keep: int = 2,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> SavedCheckpoint:
+        """`save` of what is in the store already."""
+        _check(series, step, keep)
+        self._require_own(run)
         with self._session.writing() as transaction:
             attempt = self._running(transaction, run)
             number = int(transaction.one(_LAST, run=run, series=series)[0]) + 1
@@ -123,6 +134,15 @@ class StoredCheckpoints:
                 number=checkpoint.number,
                 reason=check_text(reason[:1000], "The reason"),
             )
+
+
+def _check(series: str, step: int, keep: int) -> None:
+    check_text(series, "The name of a series", longest=100)
+    if step < 0 or keep < 1:
+        raise InvalidInput(
+            f"A checkpoint at step {step} of which {keep} are kept cannot be.",
+            remedy="Steps count from 0; keep at least 1.",
+        )
 
 
 def _checkpoint(row: Row) -> SavedCheckpoint:

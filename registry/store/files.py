@@ -8,16 +8,16 @@ from pathlib import Path
 
 from registry.content.blobs import BlobStore, open_store
 from registry.content.cache import ChunkCache
+from registry.content.checked import checked
 from registry.content.diff import Print, tensor_prints
 from registry.content.download import materialise
-from registry.content.kinds import Kind, validate
-from registry.content.manifest import Manifest
+from registry.content.kinds import Kind
+from registry.content.manifest import FileEntry, Manifest
 from registry.content.progress import Progress
 from registry.content.reading import ChunkSource, check_chunk, read_headers, read_range
-from registry.content.scan import Scan, scan, unreadable
 from registry.content.upload import upload
-from registry.errors import ContentDamaged, InvalidInput, NotFound
-from registry.reports import Report, read_report
+from registry.errors import ContentDamaged, NotFound
+from registry.reports import read_report
 from registry.settings import Settings
 from registry.store import values
 from registry.store.session import Session
@@ -42,6 +42,11 @@ class FileStore:
                 self._opened = store
             return self._opened
 
+    @property
+    def blobs(self) -> BlobStore:
+        """The store itself, for who sends or fetches chunks on somebody else's behalf."""
+        return self._store
+
     @cached_property
     def _cache(self) -> ChunkCache | None:
         """A folder on this machine is its own cache."""
@@ -55,7 +60,7 @@ class FileStore:
         Raises:
             InvalidContent: they are not what the kind requires, or change meanwhile.
         """
-        found, report = _validated(path, _kind(kind))
+        found, report = checked(path, kind)
         done = upload(found, self._store, progress=progress)
         return StoredFiles(kind, done.manifest, found.notices, report, done.bytes_sent)
 
@@ -81,6 +86,10 @@ class FileStore:
             raise NotFound(f"The content {digest[:19]}... has no file '{path[:80]}'.")
         return read_range(entry, ChunkSource(self._store, self._cache), start, length)
 
+    def read_entry(self, entry: FileEntry | None) -> bytes | None:
+        """A whole file whose chunks are in the store, of a content that may not be recorded yet."""
+        return None if entry is None else read_range(entry, ChunkSource(self._store, self._cache))
+
     def remove_damaged_chunks(self, digest: str) -> None:
         """Take those chunks of a content out of the store that do not have their digest.
 
@@ -105,26 +114,3 @@ class FileStore:
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
-
-
-def _validated(path: Path, kind: Kind) -> tuple[Scan, Report | None]:
-    scanned = scan(path)
-    try:
-        report = read_report(lambda name: _bytes(path / name)) if kind is Kind.REPORT else None
-        return validate(kind, scanned), report
-    except OSError as error:
-        raise unreadable(str(error.filename or path), error) from error
-
-
-def _kind(kind: str) -> Kind:
-    try:
-        return Kind(kind)
-    except ValueError as error:
-        known = ", ".join(k.value for k in Kind)
-        raise InvalidInput(
-            f"'{kind[:40]}' is not a kind of artifact.", remedy=f"Kinds are {known}."
-        ) from error
-
-
-def _bytes(path: Path) -> bytes | None:
-    return path.read_bytes() if path.is_file() else None

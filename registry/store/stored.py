@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from registry.database.engine import Database
 from registry.database.schema import prepare
+from registry.identity.roles import TeamRole
 from registry.settings import Settings
+from registry.store.answers import StoredAnswers
 from registry.store.apps import StoredApps
 from registry.store.catalog import StoredCatalog
 from registry.store.checkpoints import StoredCheckpoints
@@ -19,20 +20,18 @@ from registry.store.deliveries import StoredDeliveries
 from registry.store.deployments import StoredDeployments
 from registry.store.evidence import StoredEvaluations
 from registry.store.files import FileStore
+from registry.store.identity import StoredIdentity
 from registry.store.leases import StoredLeases
 from registry.store.lineage import StoredLineage
 from registry.store.operations import StoredOperations
 from registry.store.outbox import StoredEvents
 from registry.store.promotions import StoredPromotions
+from registry.store.received import ReceivedContent
 from registry.store.runs import StoredRuns
 from registry.store.session import Session, check_text
 from registry.store.steps import StoredSteps
 from registry.store.workers import StoredWorkers
 from registry.values import Origin
-
-if TYPE_CHECKING:
-    from registry.protocol import Registry
-
 
 _LONGEST_ACTOR = 300  # characters
 
@@ -40,10 +39,17 @@ _LONGEST_ACTOR = 300  # characters
 class StoredRegistry:
     """The registry of whoever has the database."""
 
-    def __init__(self, settings: Settings, session: Session, files: FileStore | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        session: Session,
+        files: FileStore | None = None,
+        role: TeamRole = TeamRole.ADMIN,
+    ) -> None:
         self._settings = settings
         self._session = session
         self._files = files or FileStore(settings, session)
+        self._role = role
 
     @classmethod
     def open(
@@ -127,8 +133,27 @@ class StoredRegistry:
     def workers(self) -> StoredWorkers:
         return StoredWorkers(self._session)
 
-    def acting(self, origin: Origin) -> Registry:
-        return StoredRegistry(self._settings, self._session.acting(origin), self._files)
+    @cached_property
+    def identity(self) -> StoredIdentity:
+        return StoredIdentity(self._session, self._role)
+
+    @cached_property
+    def answers(self) -> StoredAnswers:
+        """Beside the protocol: what the HTTP server keeps."""
+        return StoredAnswers(self._session)
+
+    @cached_property
+    def received(self) -> ReceivedContent:
+        """Beside the protocol: content that clients of the HTTP server have sent."""
+        return ReceivedContent(self._session, self._files)
+
+    @property
+    def files(self) -> FileStore:
+        """Beside the protocol: the blob store, for what the HTTP server moves."""
+        return self._files
+
+    def acting(self, origin: Origin, role: TeamRole | None = None) -> StoredRegistry:
+        return StoredRegistry(self._settings, self._session.acting(origin), self._files, role or self._role)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from registry.database.schema import prepare
 from registry.database.statements import sql
 from registry.database.tables import metadata
 from registry.protocol import Registry
+from registry.remote.registry import RemoteRegistry
 from registry.resources import Resources
 from registry.runs import Claim, RunRequest
 from registry.settings import Settings
@@ -75,6 +76,33 @@ class Place:
     def close(self) -> None:
         """Close all that was opened."""
         self._opened.close()
+
+
+@dataclass(frozen=True)
+class ServedPlace(Place):
+    """A registry behind a server: what is opened here has a token of an admin's, and no database."""
+
+    url: str = ""
+    token: str = ""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, "PODIUM_URL": self.url, "PODIUM_TOKEN": self.token}
+
+    def open(self, actor: str = "user:ada", **changes: Any) -> Any:
+        client = {
+            "url": SecretStr(self.url),
+            "token": SecretStr(self.token),
+            "home": self.settings.home / "client",
+        }
+        settings = self.settings.model_copy(update={**client, **changes})
+        registry = RemoteRegistry.open(settings, actor=actor)
+        self._opened.callback(registry.close)
+        return registry
+
+    def beneath(self) -> StoredRegistry:
+        """The registry that the server has."""
+        return super().open()
 
 
 def _blank(database: Database) -> None:

@@ -23,6 +23,9 @@ class DatabaseRow(SQLModel, table=True):
     incarnation: int = 1
     relayed_sequence: int = Field(default=0, sa_type=sa.BigInteger)
     relayed_id: str | None = None
+    # The mark of the blob store that its contents are in, and the address at which that was first used.
+    store_id: str | None = None
+    store_url: str | None = None
 
 
 class EventRow(SQLModel, table=True):

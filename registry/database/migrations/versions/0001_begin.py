@@ -13,8 +13,11 @@ _MOMENT = sa.DateTime(timezone=True)
 
 
 def upgrade() -> None:
+    _create_answer()
     _create_app_object()
+    _create_approval()
     _create_artifact()
+    _create_audit()
     _create_block()
     _create_chunk()
     _create_client_key()
@@ -25,9 +28,11 @@ def upgrade() -> None:
     _create_event()
     _create_lease()
     _create_podium()
+    _create_protection()
     _create_replica()
     _create_rollout()
     _create_route_table()
+    _create_token()
     _create_worker()
     _create_content_chunk()
     _create_delivery()
@@ -71,9 +76,11 @@ def downgrade() -> None:
     op.drop_table("delivery")
     op.drop_table("content_chunk")
     op.drop_table("worker")
+    op.drop_table("token")
     op.drop_table("route_table")
     op.drop_table("rollout")
     op.drop_table("replica")
+    op.drop_table("protection")
     op.drop_table("podium")
     op.drop_table("lease")
     op.drop_table("event")
@@ -84,8 +91,25 @@ def downgrade() -> None:
     op.drop_table("client_key")
     op.drop_table("chunk")
     op.drop_table("block")
+    op.drop_table("audit")
     op.drop_table("artifact")
+    op.drop_table("approval")
     op.drop_table("app_object")
+    op.drop_table("answer")
+
+
+def _create_answer() -> None:
+    op.create_table(
+        "answer",
+        sa.Column("token", sa.String(), nullable=False),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("request", sa.String(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("at", _MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("token", "key"),
+    )
+    op.create_index("answer_at", "answer", ["at"])
 
 
 def _create_app_object() -> None:
@@ -104,6 +128,23 @@ def _create_app_object() -> None:
     op.create_index("app_object_target", "app_object", ["kind", "target"])
 
 
+def _create_approval() -> None:
+    op.create_table(
+        "approval",
+        sa.Column("id", _KEY, nullable=False),
+        sa.Column("artifact", sa.String(), nullable=False),
+        sa.Column("alias", sa.String(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("digest", sa.String(), nullable=False),
+        sa.Column("actor", sa.String(), nullable=False),
+        sa.Column("role", sa.String(), nullable=False),
+        sa.Column("reason", sa.Text(), server_default=sa.text("('')"), nullable=False),
+        sa.Column("at", _MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("approval_digest", "approval", ["digest"])
+
+
 def _create_artifact() -> None:
     op.create_table(
         "artifact",
@@ -116,6 +157,21 @@ def _create_artifact() -> None:
         sa.Column("created_at", _MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("name"),
+    )
+
+
+def _create_audit() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("id", _KEY, nullable=False),
+        sa.Column("at", _MOMENT, nullable=False),
+        sa.Column("token", sa.String(), nullable=True),
+        sa.Column("actor", sa.String(), nullable=False),
+        sa.Column("operation", sa.String(), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("address", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
     )
 
 
@@ -246,8 +302,20 @@ def _create_podium() -> None:
         sa.Column("incarnation", sa.Integer(), nullable=False),
         sa.Column("relayed_sequence", sa.BigInteger(), nullable=False),
         sa.Column("relayed_id", sa.String(), nullable=True),
+        sa.Column("store_id", sa.String(), nullable=True),
+        sa.Column("store_url", sa.String(), nullable=True),
         sa.CheckConstraint("one = 1", name="podium_one_row"),
         sa.PrimaryKeyConstraint("one"),
+    )
+
+
+def _create_protection() -> None:
+    op.create_table(
+        "protection",
+        sa.Column("artifact", sa.String(), nullable=False),
+        sa.Column("alias", sa.String(), nullable=False),
+        sa.Column("role", sa.String(), nullable=False),
+        sa.PrimaryKeyConstraint("artifact", "alias"),
     )
 
 
@@ -314,6 +382,25 @@ def _create_route_table() -> None:
         sa.Column("engine", sa.Text(), server_default=sa.text("('')"), nullable=False),
         sa.PrimaryKeyConstraint("deployment"),
     )
+
+
+def _create_token() -> None:
+    op.create_table(
+        "token",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("hash", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("role", sa.String(), nullable=False),
+        sa.Column("pattern", sa.String(), nullable=False),
+        sa.Column("run", sa.String(), nullable=True),
+        sa.Column("epoch", sa.BigInteger(), nullable=True),
+        sa.Column("created_at", _MOMENT, nullable=False),
+        sa.Column("created_by", sa.String(), nullable=False),
+        sa.Column("expires_at", _MOMENT, nullable=True),
+        sa.Column("revoked_at", _MOMENT, nullable=True),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("token_run", "token", ["run", "epoch"])
 
 
 def _create_worker() -> None:

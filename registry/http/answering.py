@@ -1,0 +1,83 @@
+"""Answers: JSON with an ETag, and errors as problem+json. Every error of ours and of others' passes here."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from registry.errors import InvalidInput, InvalidRequest, NotFound, PodiumError, TooManyRequests
+from registry.wire import headers
+from registry.wire.problems import status_of, to_problem
+
+log = logging.getLogger(__name__)
+
+_JSON = "application/json"
+
+
+def json_answer(body: bytes, request: Request, status: int = 200) -> Response:
+    """A JSON answer; 304 where the asker has the same already."""
+    if request.method != "GET":
+        return Response(body, status, media_type=_JSON)
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers={"etag": tag})
+    return Response(body, status, {"etag": tag, "cache-control": "no-cache"}, _JSON)
+
+
+def problem(error: PodiumError, status: int | None = None) -> Response:
+    status = status or status_of(error)
+    extra = {"www-authenticate": "Bearer"} if status == 401 else {}
+    if isinstance(error, TooManyRequests) or status == 503:
+        extra["retry-after"] = "1"
+    return Response(to_problem(error, status), status, extra, headers.PROBLEM)
+
+
+def add_handlers(app: FastAPI) -> None:
+    """Answer every error with a problem, whatever raised it."""
+
+    @app.exception_handler(PodiumError)
+    async def known(_: Request, error: PodiumError) -> Response:
+        return problem(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return problem(invalid_request(error), 422)
+
+    @app.exception_handler(HTTPException)
+    async def http(_: Request, error: HTTPException) -> Response:
+        answer = problem(_of_http(error), error.status_code)
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(Exception)
+    async def unknown(_: Request, error: Exception) -> Response:
+        log.exception("unexpected", exc_info=error)
+        return problem(
+            PodiumError("The server met an error that it does not know.", remedy="See the server's log."), 500
+        )
+
+
+def _of_http(error: HTTPException) -> PodiumError:
+    if error.status_code == 404:
+        return NotFound("There is nothing at this address.", remedy="See /api/v1/docs.")
+    return InvalidInput(str(error.detail), remedy="See /api/v1/docs.")
+
+
+def invalid_request(error: RequestValidationError) -> InvalidRequest:
+    """What is wrong with a request, in one sentence, and all of it in the details."""
+    found = [
+        {"where": ".".join(str(part) for part in each["loc"]), "problem": each["msg"]}
+        for each in error.errors()
+    ]
+    first = found[0] if found else {"where": "body", "problem": "it cannot be read"}
+    return InvalidRequest(
+        f"The request cannot be used: {first['where']}: {first['problem']}.",
+        remedy="See /api/v1/docs for what the operation takes.",
+        problems=found[:20],
+    )

@@ -1,0 +1,153 @@
+"""Carrying out what is asked: with the asker's rights, once, and with a line in the audit trail."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from registry.database.engine import UniqueViolation
+from registry.errors import InvalidRequest, PodiumError
+from registry.http.answering import json_answer
+from registry.http.authorising import Asker, asker
+from registry.http.transactions import OpenTransactions
+from registry.identity.roles import TeamRole
+from registry.store.answers import Answer
+from registry.store.stored import StoredRegistry
+from registry.wire import headers
+from registry.wire.problems import status_of
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asks for."""
+
+    operation: str
+    role: TeamRole
+    arguments: Mapping[str, Any]
+    artifact: str | None = None  # the argument that names the artifact which is changed
+    body: bytes = b""  # as it was sent
+    repeatable: bool = False
+    audited: bool = True
+    secret: bool = False
+
+    @property
+    def writes(self) -> bool:
+        return self.role is not TeamRole.VIEWER
+
+
+Act = Callable[[StoredRegistry], bytes]
+
+
+class Performer:
+    """Does what is asked. Called in threads, never in the event loop."""
+
+    def __init__(self, registry: StoredRegistry) -> None:
+        self.registry = registry
+        self.transactions = OpenTransactions()
+
+    def asker(self, request: Request) -> Asker:
+        return asker(request, self.registry)
+
+    def perform(self, request: Request, asked: Asked, act: Act) -> Response:
+        """Answer a request with the JSON that ``act`` gives, which it gets a registry of the asker for.
+
+        Raises:
+            PodiumError: what the answer will say instead.
+        """
+        who = self.asker(request)
+        try:
+            who.require(asked.operation, asked.role)
+            who.require_for(asked.operation, asked.arguments, asked.artifact)
+            with_input_errors = _refusing_bad_values(act)
+            transaction = request.headers.get(headers.TRANSACTION)
+            if transaction is not None:
+                body = self.transactions.run(
+                    transaction, who.token.id, lambda: with_input_errors(who.registry)
+                )
+                return json_answer(body, request)
+            if not asked.writes:
+                return json_answer(with_input_errors(who.registry), request)
+            return self._write(request, who, asked, with_input_errors)
+        except PodiumError as error:
+            if asked.writes and asked.audited:
+                _record(request, who, asked, status_of(error))
+            raise
+
+    def _write(self, request: Request, who: Asker, asked: Asked, act: Act) -> Response:
+        key = request.headers.get(headers.IDEMPOTENCY)
+        if asked.repeatable or asked.secret or key is None:
+            return json_answer(self._recorded(request, who, asked, act), request)
+        if not 0 < len(key) <= headers.LONGEST_ID or not key.isprintable():
+            raise InvalidRequest(
+                f"An idempotency key has 1 to {headers.LONGEST_ID} printable characters.",
+                remedy="Use a random one, such as a UUID.",
+            )
+        return self._once(request, who, asked, act, key)
+
+    def _recorded(self, request: Request, who: Asker, asked: Asked, act: Act) -> bytes:
+        """The write and its line in the trail, both or neither."""
+        if not asked.audited:
+            return act(who.registry)
+        with who.registry.transaction():
+            body = act(who.registry)
+            _record(request, who, asked, 200)
+            return body
+
+    def _once(self, request: Request, who: Asker, asked: Asked, act: Act, key: str) -> Response:
+        answers, fingerprint = who.registry.answers, _fingerprint(request, asked)
+        given = answers.find(who.token.id, key, fingerprint)
+        if given is None:
+            try:
+                with who.registry.transaction():
+                    body = act(who.registry)
+                    if asked.audited:
+                        _record(request, who, asked, 200)
+                    answers.keep(who.token.id, key, fingerprint, Answer(200, body.decode()))
+                return json_answer(body, request)
+            except (UniqueViolation, PodiumError):
+                # The same request may have been carried out beside this one, and then stands.
+                given = answers.find(who.token.id, key, fingerprint)
+                if given is None:
+                    raise
+        answer = json_answer(given.body.encode(), request, given.status)
+        answer.headers["idempotent-replayed"] = "true"
+        return answer
+
+
+def _fingerprint(request: Request, asked: Asked) -> str:
+    said = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + asked.body
+    return hashlib.sha256(said).hexdigest()
+
+
+def _record(request: Request, who: Asker, asked: Asked, status: int) -> None:
+    address = request.client.host if request.client else ""
+    who.registry.identity.record(who.token.id, asked.operation, request.url.path, status, address)
+
+
+def _refusing_bad_values(act: Act) -> Act:
+    """Values that no column can hold are a mistake in the request, not in the server."""
+
+    def refusing(registry: StoredRegistry) -> bytes:
+        try:
+            return act(registry)
+        except PodiumError:
+            raise
+        except (OverflowError, UnicodeEncodeError) as error:
+            raise _unusable() from error
+        except Exception as error:
+            if str(getattr(error, "sqlstate", "")).startswith("22"):  # data that the database cannot take
+                raise _unusable() from error
+            raise
+
+    return refusing
+
+
+def _unusable() -> InvalidRequest:
+    return InvalidRequest(
+        "A number in the request is too large, or a text is no Unicode.", remedy="Nothing was changed."
+    )

@@ -1,0 +1,1 @@
+"""Who may do what: roles, tokens, protected aliases, approvals, and the trail of what was done."""

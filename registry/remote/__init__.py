@@ -1,0 +1,1 @@
+"""The HTTP client: the `Registry` protocol over a server of podium."""
