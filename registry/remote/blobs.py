@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from registry.content.blobs.store import BlobInfo, Buffer, Mark, check_digest, done, missing_chunk, wrong_size
+from registry.content.blobs.store import BlobInfo, Buffer, check_digest, done, missing_chunk, wrong_size
 from registry.errors import ContentDamaged, PodiumError, StoreUnavailable
 from registry.remote.transport import Transport
+
+if TYPE_CHECKING:
+    from registry.content.blobs.store import Mark
 
 _TIMEOUT = httpx.Timeout(300.0, connect=10.0)
 _SECONDS = 300.0
