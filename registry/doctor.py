@@ -70,24 +70,24 @@ def _store(settings: Settings) -> Finding:
     store = open_store(settings.blobs_url)
     try:
         store.missing(["0" * 64])
-        database_id = _database_id(settings)
-        if database_id is not None:
-            store.claim(database_id)
+        _check_belonging(settings)
     finally:
         store.close()
     return Finding("blob store", True, store.url)
 
 
-def _database_id(settings: Settings) -> str | None:
-    """Whose the store must be; None where the database does not say, which is a finding of its own."""
-    from registry.connection import connect
+def _check_belonging(settings: Settings) -> None:
+    """That the store is this database's; where the database cannot be asked, that is a finding of its own."""
+    from registry.store.stored import StoredRegistry
 
     try:
-        registry = connect(settings)
+        registry = StoredRegistry.open(settings)
     except PodiumError:
-        return None
-    registry.close()
-    return registry.database_id
+        return
+    try:
+        _ = registry.files.blobs
+    finally:
+        registry.close()
 
 
 def _disk(settings: Settings) -> Finding:

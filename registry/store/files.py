@@ -20,6 +20,7 @@ from registry.errors import ContentDamaged, NotFound
 from registry.reports import read_report
 from registry.settings import Settings
 from registry.store import values
+from registry.store.belonging import belong
 from registry.store.session import Session
 from registry.store.values import StoredFiles
 
@@ -38,7 +39,7 @@ class FileStore:
         with self._lock:
             if self._opened is None:
                 store = open_store(self._settings.blobs_url)
-                store.claim(self._session.database_id)
+                belong(self._session, store)
                 self._opened = store
             return self._opened
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from registry.content.blobs import BlobStore
+from registry.content.blobs.store import Mark
 from registry.errors import ContentDamaged, InvalidSetting
 from tests.common.content import some_bytes
 
@@ -113,12 +114,14 @@ class BlobStoreSuite:
     def test_a_store_belongs_to_the_first_database_that_claims_it(
         self, store: BlobStore, open_store: OpenStore
     ) -> None:
-        store.claim("database-1")
-        store.claim("database-1")
+        assert store.mark() is None
+        first = store.claim("database-1")
+        assert store.claim("database-1") == first
+        assert store.mark() == Mark("database-1", first)
         other = open_store()
         with pytest.raises(InvalidSetting, match="belongs to the database database-1"):
             other.claim("database-2")
-        other.claim("database-1")
+        assert other.claim("database-1") == first
 
     def test_of_many_claims_at_once_one_database_wins(self, open_store: OpenStore) -> None:
         def claim(name: str) -> str | None:

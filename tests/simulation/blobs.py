@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from registry.content.blobs.store import (
     BlobInfo,
     Buffer,
+    Mark,
     check_digest,
     check_owner,
     missing_chunk,
@@ -66,8 +67,11 @@ class SharedStore:
     def list(self) -> Iterator[BlobInfo]:
         return iter([BlobInfo(key, len(data), 0.0) for key, data in self._chunks.items()])
 
-    def claim(self, database_id: str) -> None:
-        check_owner(self.url, self._world.database_id, database_id)
+    def claim(self, database_id: str) -> str:
+        return check_owner(self.url, self.mark(), database_id)
+
+    def mark(self) -> Mark:
+        return Mark(self._world.database_id, "simulated")
 
     def close(self) -> None:
         """Nothing is held."""

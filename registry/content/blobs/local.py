@@ -2,13 +2,12 @@
 
 ROOT/chunks/ab/cd/abcd...   a chunk, complete and durable from the moment it has this name
 ROOT/aside/                 chunks being written; what a crash leaves here is removed a day later
-ROOT/store.json             which database the store belongs to
+ROOT/store.json             which store this is, and which database it belongs to
 """
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import time
@@ -21,11 +20,12 @@ from registry.content.blobs.committing import Committer, sync_folder
 from registry.content.blobs.store import (
     BlobInfo,
     Buffer,
+    Mark,
     check_digest,
     check_owner,
     done,
     missing_chunk,
-    read_owner,
+    read_mark,
     wrong_size,
 )
 from registry.errors import PodiumError, StoreFull, StoreUnavailable
@@ -46,6 +46,7 @@ class LocalStore:
         self.root = root
         self._chunks = root / "chunks"
         self._aside = root / "aside"
+        self._marker = root / "store.json"
         with self._translated("open"):
             self._chunks.mkdir(parents=True, exist_ok=True)
             self._aside.mkdir(exist_ok=True)
@@ -127,23 +128,31 @@ class LocalStore:
                         continue  # deleted meanwhile
                     yield BlobInfo(name, status.st_size, status.st_mtime)
 
-    def claim(self, database_id: str) -> None:
-        marker = self.root / "store.json"
+    def claim(self, database_id: str) -> str:
         with self._translated("claim"):
             self._remove_leftovers()
-            if not marker.exists():
-                self._write_marker(marker, database_id)
-            found = marker.read_bytes()
-        check_owner(self.url, read_owner(self.url, found), database_id)
+            mark = self.mark()
+            if mark is None:
+                self._write_mark(Mark.new(database_id))
+                mark = self.mark()
+        assert mark is not None
+        return check_owner(self.url, mark, database_id)
 
-    def _write_marker(self, marker: Path, database_id: str) -> None:
+    def mark(self) -> Mark | None:
+        with self._translated("claim"):
+            try:
+                return read_mark(self.url, self._marker.read_bytes())
+            except FileNotFoundError:
+                return None
+
+    def _write_mark(self, mark: Mark) -> None:
         aside = self._aside / f"store.{secrets.token_hex(6)}"
-        with aside.open("x") as file:
-            file.write(json.dumps({"schema": 1, "database": database_id}) + "\n")
+        with aside.open("xb") as file:
+            file.write(mark.to_json())
             file.flush()
             os.fsync(file.fileno())
         try:
-            os.link(aside, marker)  # unlike rename, this never replaces the marker of one who was faster
+            os.link(aside, self._marker)  # unlike rename, this never replaces that of one who was faster
         except FileExistsError:
             pass
         finally:

@@ -39,6 +39,8 @@ def open_store(url: str) -> BlobStore:
 def _folder(url: str, host: str, path: str) -> Path:
     if host not in ("", "localhost") or not path.startswith("/"):
         raise _invalid(url, "does not name an absolute folder")
+    if not path.strip("/"):
+        raise _invalid(url, "names the root of the file system")
     return Path(os.fsdecode(unquote_to_bytes(path)))
 
 

@@ -1,7 +1,7 @@
 """Chunks in an S3 bucket.
 
     s3://BUCKET/PREFIX/chunks/abcd...   a chunk
-    s3://BUCKET/PREFIX/store.json       which database the store belongs to
+    s3://BUCKET/PREFIX/store.json       which store this is, and which database it belongs to
 
 A chunk is one checksummed PUT: the server compares what came with its sha256 and stores it whole or not at
 all. There are no multipart uploads, so none can be left half done.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -24,11 +23,12 @@ from registry.content.blobs.s3_errors import KeyMissing, KeyTaken, is_broken_str
 from registry.content.blobs.store import (
     BlobInfo,
     Buffer,
+    Mark,
     check_digest,
     check_owner,
     done,
     missing_chunk,
-    read_owner,
+    read_mark,
     wrong_size,
 )
 
@@ -144,25 +144,32 @@ class S3Store:
                 for found in page.get("Contents", ()):
                     yield _info(found, prefix)
 
-    def claim(self, database_id: str) -> None:
-        name = self._prefix + "store.json"
-        marker = json.dumps({"schema": 1, "database": database_id}).encode()
-        try:
-            found = self._read_marker(name)
-        except KeyMissing:
-            self._write_marker(name, marker)
-            found = self._read_marker(name)
-        check_owner(self.url, read_owner(self.url, found), database_id)
+    def claim(self, database_id: str) -> str:
+        mark = self.mark()
+        if mark is None:
+            self._write_mark(Mark.new(database_id))
+            mark = self.mark()
+        assert mark is not None
+        return check_owner(self.url, mark, database_id)
 
-    def _write_marker(self, name: str, marker: bytes) -> None:
+    def mark(self) -> Mark | None:
         try:
-            self._put(name, marker, hashlib.sha256(marker).digest(), IfNoneMatch="*")
+            with translated(self.url):
+                found = self._read(self._marker, "bytes=0-")
+        except KeyMissing:
+            return None
+        return read_mark(self.url, found)
+
+    def _write_mark(self, mark: Mark) -> None:
+        data = mark.to_json()
+        try:
+            self._put(self._marker, data, hashlib.sha256(data).digest(), IfNoneMatch="*")
         except KeyTaken:
             return  # another claimed it since we looked; who, is read next
 
-    def _read_marker(self, name: str) -> bytes:
-        with translated(self.url):
-            return self._read(name, "bytes=0-")
+    @property
+    def _marker(self) -> str:
+        return self._prefix + "store.json"
 
     def _name(self, key: str) -> str:
         return f"{self._prefix}chunks/{key}"

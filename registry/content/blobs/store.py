@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -77,14 +78,17 @@ class BlobStore(Protocol):
     def list(self) -> Iterator[BlobInfo]:
         """All chunks, in no particular order. Chunks that come or go meanwhile may be listed or not."""
 
-    def claim(self, database_id: str) -> None:
-        """Make the store belong to a database, or check that it does.
+    def claim(self, database_id: str) -> str:
+        """Make the store belong to a database, or check that it does; the id that marks the store.
 
         Two databases on one store would collect each other's chunks as garbage.
 
         Raises:
             InvalidSetting: it belongs to another database.
         """
+
+    def mark(self) -> Mark | None:
+        """Whose the store is, without claiming it; None while it is nobody's."""
 
     def close(self) -> None:
         """Let go of connections."""
@@ -124,10 +128,26 @@ def wrong_size(url: str, key: str, expected: int) -> ContentDamaged:
     )
 
 
-def read_owner(url: str, marker: bytes) -> str:
-    """The database that a store's ``store.json`` names; raises `ContentDamaged` if it names none."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What ``store.json`` at the root of a store says. It moves with a copy of the store."""
+
+    database: str  # id of the database whose contents these are
+    store: str  # id of the store itself
+
+    @classmethod
+    def new(cls, database_id: str) -> Mark:
+        return cls(database_id, secrets.token_hex(6))
+
+    def to_json(self) -> bytes:
+        return (json.dumps({"schema": 1, "database": self.database, "store": self.store}) + "\n").encode()
+
+
+def read_mark(url: str, marker: bytes) -> Mark:
+    """The mark in the bytes of a ``store.json``; raises `ContentDamaged` where there is none in them."""
     try:
-        return str(json.loads(marker)["database"])
+        found = json.loads(marker)
+        return Mark(str(found["database"]), str(found["store"]))
     except (ValueError, TypeError, LookupError) as error:
         raise ContentDamaged(
             f"store.json of the store {url} is damaged: it does not say whose the store is",
@@ -135,12 +155,13 @@ def read_owner(url: str, marker: bytes) -> str:
         ) from error
 
 
-def check_owner(url: str, owner: str, database_id: str) -> None:
-    """Raise `InvalidSetting` unless the store's owner is this database."""
-    if owner != database_id:
+def check_owner(url: str, mark: Mark, database_id: str) -> str:
+    """The store's id; raise `InvalidSetting` unless its owner is this database."""
+    if mark.database != database_id:
         raise InvalidSetting(
-            f"the store {url} belongs to the database {owner}, and this is {database_id}",
+            f"the store {url} belongs to the database {mark.database}, and this is {database_id}",
             remedy="Give each database a store (or a prefix) of its own: set PODIUM_BLOBS.",
-            owner=owner,
+            owner=mark.database,
             database=database_id,
         )
+    return mark.store

@@ -202,7 +202,7 @@ def test_a_file_that_goes_while_it_is_checked(
         (path / "adapter_config.json").unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr("registry.store.files.scan", vanishing)
+    monkeypatch.setattr("registry.content.checked.scan", vanishing)
     assert "adapter_config.json" in refused("push", "bot", adapter, status=2).stderr
 
 
