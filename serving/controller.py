@@ -234,7 +234,7 @@ class Controller:
         latest = deployments.latest_rollouts(name)
         return _Records(
             desired=resolve_desired(self._registry, self.declared),
-            table=deployments.routes(name),
+            table=self._guarded(deployments.routes(name)),
             open={rollout.target.served: rollout for rollout in deployments.open_rollouts(name)},
             latest={rollout.target.served: rollout for rollout in latest},
             blocked={
@@ -244,6 +244,12 @@ class Controller:
             },
             incarnation=self._registry.events.position().incarnation,
         )
+
+    def _guarded(self, table: RouteTable) -> RouteTable:
+        """Where other machines reach it, nobody is answered without a key: not even before there is one."""
+        if table.keys is None and self.declared.deployment.is_public:
+            return replace(table, keys={})
+        return table
 
     def _record(self, desired: Desired, observed: Observed, current: Plan) -> None:
         """Say in the registry what was seen: where replicas are at once, everything else at the end."""

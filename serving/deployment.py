@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 from registry.errors import InvalidApp, InvalidReference
 from registry.references import Reference, check_name
 
-__all__ = ["VLLM", "Deployment"]
+__all__ = ["VLLM", "Deployment", "is_public_address"]
 
 # Flags that podium sets itself: a second value would open a door or change which names are served.
 _OWN_FLAGS = frozenset(
@@ -114,7 +115,8 @@ class Deployment:
     serves: Mapping[str, str] = field(default_factory=dict)  # name that clients ask for -> reference
     engine: VLLM = field(default_factory=VLLM)
     replicas: int = 1
-    port: int | None = None  # on the loopback interface; None: a free one, kept over restarts
+    port: int | None = None  # None: a free one, kept over restarts
+    host: str = "127.0.0.1"  # address to listen at; any but a loopback one needs HAProxy, and keys of clients
     paused: bool = False  # True: what runs goes on running, nothing is changed
     allow_downtime: bool = False  # True: where two copies do not fit, the old one is stopped first
 
@@ -128,6 +130,7 @@ class Deployment:
                 reference.require_explicit("serve")
         except InvalidReference as error:
             raise InvalidApp(f"Deployment {self.name!r}: {error.message}", remedy=error.remedy) from error
+        _check_host(self.name, self.host)
         if not 1 <= self.replicas <= MOST_REPLICAS:
             raise InvalidApp(
                 f"Deployment {self.name!r} asks for {self.replicas} replicas.",
@@ -139,6 +142,11 @@ class Deployment:
                 f"{_VERSIONS_PER_NAME} versions loaded, but the engine keeps {self.engine.max_cpu_loras}.",
                 remedy=f"Use VLLM(max_cpu_loras={len(self.serves) * _VERSIONS_PER_NAME}) or more.",
             )
+
+    @property
+    def is_public(self) -> bool:
+        """Whether other machines may reach it. Nobody is answered then without a key."""
+        return is_public_address(self.host)
 
     @property
     def references(self) -> Sequence[Reference]:
@@ -153,6 +161,7 @@ class Deployment:
             "engine": self.engine.to_json(),
             "replicas": self.replicas,
             "port": self.port,
+            "host": self.host,
             "paused": self.paused,
             "allow_downtime": self.allow_downtime,
         }
@@ -167,3 +176,18 @@ class Deployment:
                 remedy="It was declared by another version of podium: deploy the app again with this one.",
             )
         return cls(name=name, **{**raw, "engine": VLLM.from_json(raw["engine"])})
+
+
+def is_public_address(host: str) -> bool:
+    """Whether an IP address to listen at can be reached from other machines."""
+    return not ipaddress.ip_address(host).is_loopback
+
+
+def _check_host(name: str, host: str) -> None:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError as error:
+        raise InvalidApp(
+            f"Deployment {name!r} cannot listen at {host!r}: it is no IP address.",
+            remedy="Use host='0.0.0.0' for all interfaces, or the address of one.",
+        ) from error

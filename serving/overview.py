@@ -24,7 +24,7 @@ from registry.operations import Intent
 from registry.processes import is_known_dead
 from registry.protocol import Registry
 from registry.values import AppObject
-from serving.deployment import Deployment
+from serving.deployment import Deployment, is_public_address
 
 __all__ = ["Overview", "State", "overview", "overviews"]
 
@@ -71,6 +71,11 @@ class Overview:
     @property
     def is_declared_paused(self) -> bool:
         return self.declared is not None and bool(self.declared.body.get("paused"))
+
+    @property
+    def is_public(self) -> bool:
+        """Whether other machines may reach it."""
+        return self.declared is not None and is_public_address(self.declared.body.get("host", "127.0.0.1"))
 
     @property
     def address(self) -> str | None:

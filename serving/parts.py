@@ -42,7 +42,7 @@ def parts_on_this_machine(haproxy: str | None = None) -> MakeParts:
         if public is None:
             engines = {0: VLLMEngine(folder / "replica-0", settings, deployment.port)}
             return Parts(engines, None, MachineRoom(folder).measure)
-        proxy = HAProxy(folder / "proxy", find_haproxy(haproxy) or "", public)
+        proxy = HAProxy(folder / "proxy", find_haproxy(haproxy) or "", public, deployment.host)
         places = {
             index: VLLMEngine(folder / f"replica-{index}", settings, avoid=public)
             for index in _places(deployment, folder)
@@ -62,16 +62,19 @@ def _public_port(
     """
     first, proxy = Child(folder / "replica-0"), Child(folder / "proxy", PROXY_LOG)
     if executable is None:
-        if deployment.replicas == 1:
+        if deployment.replicas == 1 and not deployment.is_public:
             return None
+        why = (
+            f"listens at {deployment.host}" if deployment.is_public else f"has {deployment.replicas} replicas"
+        )
         raise EngineUnavailable(
-            f"Deployment {deployment.name!r} has {deployment.replicas} replicas, which need HAProxy before "
-            f"them, and {setting or 'haproxy'} is not found.",
+            f"Deployment {deployment.name!r} {why}, which needs HAProxy in front, "
+            f"and {setting or 'haproxy'} is not found.",
             remedy="Install it ('apt-get install haproxy'), or set PODIUM_HAPROXY to the executable.",
         )
     if proxy.record is not None:
         return deployment.port or proxy.record.port
-    if deployment.replicas == 1 and first.is_alive():
+    if deployment.replicas == 1 and first.is_alive() and not deployment.is_public:
         return None  # it was started when there was no HAProxy, and clients know its address
     known = first.record.port if first.record else None
     return proxy.prepare(deployment.port or known, "", "").port

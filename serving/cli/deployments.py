@@ -136,8 +136,14 @@ def _facts(seen: Overview) -> Iterable[tuple[str, object]]:
             f"{since} by {seen.intent.by}" + (f": {seen.intent.reason}" if seen.intent.reason else ""),
         )
     yield "address", seen.address
+    yield "keys", _keys(seen)
+
+
+def _keys(seen: Overview) -> str:
     keys = seen.table.keys
-    yield "keys", "nobody needs one" if keys is None else f"{len(keys)} good" if keys else "none is good"
+    if keys is None and not seen.is_public:
+        return "nobody needs one"
+    return f"{len(keys)} good" if keys else "none is good, so nobody is answered"
 
 
 def _name_row(seen: Overview, served: str, reference: str) -> list[object]:

@@ -182,12 +182,15 @@ class World:
         self.front = None
         self.engines = {0: self.engines[0]}
 
-    async def ask(self, model: str = "ticket-router", replica: int | None = None) -> dict[str, Any]:
+    async def ask(
+        self, model: str = "ticket-router", replica: int | None = None, *, key: str = ""
+    ) -> dict[str, Any]:
         """The answer's JSON, with the status and the version that the header names."""
         asked = self.front if replica is None and self.front else self.engines[replica or 0]
         async with asked.client() as client:
             body = {"model": model, "prompt": "hello", "max_tokens": 4}
-            response = await client.post("/v1/completions", json=body)
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            response = await client.post("/v1/completions", json=body, headers=headers)
         return {
             **response.json(),
             "status": response.status_code,

@@ -44,10 +44,10 @@ def damaged(damage: Callable[[Path], None]) -> Publish:
         version = world.publish(seed)
         manifest = world.registry.catalog.manifest(version.digest)
         (weights,) = [file for file in manifest.files if file.path.endswith(".safetensors")]
-        for chunk in weights.chunks:
-            (stored,) = (world.registry.settings.home / "blobs").rglob(chunk.key)
-            stored.chmod(0o600)
-            damage(stored)
+        # The first chunk is the header, which other versions share.
+        (stored,) = (world.registry.settings.home / "blobs").rglob(weights.chunks[-1].key)
+        stored.chmod(0o600)
+        damage(stored)
         return version
 
     return publish

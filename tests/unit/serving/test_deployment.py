@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,9 @@ import serving
 from registry.apps import Deployable
 from registry.errors import InvalidApp
 from serving.deployment import VLLM, Deployment
+from serving.errors import EngineUnavailable
+from serving.parts import parts_on_this_machine
+from tests.common.serving import World
 
 ROUTER = Deployment(
     "router",
@@ -50,6 +56,7 @@ def test_settings_that_make_another_process_change_the_fingerprint() -> None:
         ({"replicas": 0}, "0 replicas"),
         ({"replicas": 17}, "17 replicas"),
         ({"serves": {f"bot{i}": "a:v1" for i in range(9)}}, "serves 9 names"),
+        ({"host": "localhost"}, "no IP address"),
         ({"name": "Router"}, "cannot name an artifact"),
     ],
 )
@@ -83,3 +90,37 @@ def test_a_declaration_of_another_podium_is_refused_in_words() -> None:
         Deployment.from_json("router", {**ROUTER.to_json(), "colour": "red"})
     with pytest.raises(InvalidApp, match="'tgi'"):
         VLLM.from_json({"type": "tgi"})
+
+
+@pytest.mark.parametrize(
+    ("host", "is_public"),
+    [("127.0.0.1", False), ("127.0.0.2", False), ("::1", False), ("0.0.0.0", True), ("10.0.0.7", True)],
+)
+def test_other_machines_reach_it_by_any_address_but_a_loopback_one(host: str, is_public: bool) -> None:
+    assert Deployment("router", base="smollm2:production", host=host).is_public is is_public
+
+
+def test_it_listens_to_other_machines_behind_a_proxy_only(tmp_path: Path) -> None:
+    public = Deployment("router", base="smollm2:production", host="0.0.0.0")
+    make = parts_on_this_machine(str(tmp_path / "no-haproxy"))
+    with pytest.raises(EngineUnavailable, match=r"listens at 0\.0\.0\.0, which needs HAProxy"):
+        make(public, tmp_path)
+    assert make(replace(public, host="127.0.0.1"), tmp_path).front is None
+
+
+def test_nobody_reaches_a_public_one_before_there_is_a_key(world: World) -> None:
+    async def work() -> None:
+        world.deployment = replace(world.deployment, host="0.0.0.0")
+        world.promote(world.publish(1))
+        controller = world.controller()
+        await world.settle(controller)
+        assert (await world.ask())["status"] == 401
+        secret = world.registry.client_keys.add("router").secret
+        await world.settle(controller)
+        assert (await world.ask())["status"] == 401
+        assert (await world.ask(key=secret))["status"] == 200
+        world.registry.client_keys.open("router")
+        await world.settle(controller)
+        assert (await world.ask(key=secret))["status"] == 401
+
+    asyncio.run(work())
