@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from registry.cli.output import Output
-from registry.deployments import BASE, TERMINAL, Rollout, RolloutState
+from registry.deployments import TERMINAL, Rollout, RolloutState
 from registry.errors import Refused, Unavailable
-from registry.processes import is_known_dead
+from registry.followers import Follower, followers
 from registry.protocol import Registry
-from registry.references import Reference
 from registry.values import Promotion
 
 _LOOK_SECONDS = 0.5  # a wake-up may be lost, so look this often anyway
-_DECLARED = "Take paused=True out of its declaration, and deploy it."
 
 
 class RolloutFailed(Refused):
@@ -25,16 +22,6 @@ class RolloutFailed(Refused):
 
 class RolloutPending(Unavailable):
     """No deployment has said within the time given whether the version is live, or none will for now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Follower:
-    """A name of a deployment that is to follow the alias."""
-
-    deployment: str
-    served: str
-    paused: str = ""  # how to resume it, if it is paused
-    is_led: bool = True  # a controller is at work on it
 
 
 def wait_until_live(out: Output, promotion: Promotion, timeout: float) -> list[dict[str, Any]]:
@@ -52,8 +39,8 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float) -> list[d
     while True:
         seen = registry.events.position().newest
         rollouts = _newest_rollouts(registry, promotion)
-        followers = _followers(registry, promotion)
-        left = [f for f in followers if not _has_ended(rollouts, f)]
+        following = followers(registry, promotion.artifact, promotion.alias)
+        left = [f for f in following if not _has_ended(rollouts, f)]
         if not left and all(r.state in TERMINAL for r in rollouts.values()):
             return _ended(out, promotion, list(rollouts.values()))
         if left and all(_is_stuck(rollouts, follower) for follower in left):
@@ -82,42 +69,6 @@ def _is_stuck(rollouts: Mapping[tuple[str, str], Rollout], follower: Follower) -
     """A paused deployment carries a decided route to its end, and begins nothing else."""
     rollout = rollouts.get((follower.deployment, follower.served))
     return bool(follower.paused) and (rollout is None or rollout.state is RolloutState.STARTED)
-
-
-def _followers(registry: Registry, promotion: Promotion) -> list[Follower]:
-    """All that is declared to follow the alias, begun or not, and what follows it in the foreground."""
-    reference = Reference(promotion.artifact, alias=promotion.alias)
-    found = []
-    declared = registry.apps.objects("deployment")
-    for each in declared:
-        names = {BASE: each.body["base"], **each.body["serves"]}
-        served = [name for name, text in names.items() if Reference.parse(text) == reference]
-        if served:
-            paused = _DECLARED if each.body.get("paused") else _by_hand(registry, each.name)
-            found += [Follower(each.name, name, paused, _is_led(registry, each.name)) for name in served]
-    for deployment in set(registry.deployments.active()) - {each.name for each in declared}:
-        if _is_led(registry, deployment):
-            found += _undeclared(registry, deployment, promotion)
-    return found
-
-
-def _undeclared(registry: Registry, deployment: str, promotion: Promotion) -> list[Follower]:
-    """Names of a deployment that `podium serve` runs, by what it followed until now."""
-    return [
-        Follower(deployment, rollout.target.served, _by_hand(registry, deployment))
-        for rollout in registry.deployments.latest_rollouts(deployment)
-        if (rollout.target.artifact, rollout.target.alias) == (promotion.artifact, promotion.alias)
-    ]
-
-
-def _by_hand(registry: Registry, deployment: str) -> str:
-    paused = registry.operations.intent(deployment).paused
-    return f"Run 'podium deployments resume {deployment}'." if paused else ""
-
-
-def _is_led(registry: Registry, deployment: str) -> bool:
-    lease = registry.leases.get(f"controller/{deployment}")
-    return lease is not None and not is_known_dead(lease.holder)
 
 
 def _ended(out: Output, promotion: Promotion, rollouts: list[Rollout]) -> list[dict[str, Any]]:
