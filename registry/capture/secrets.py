@@ -24,6 +24,7 @@ _KNOWN_VALUES = {
     "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
     "a Slack token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
     "a Google key": r"\bAIza[A-Za-z0-9_-]{30,}",
+    "a podium key or token": r"\bpodium[-_][0-9a-f]{8,16}[-_][A-Za-z0-9_-]{40,}",
     "a PyPI token": r"\bpypi-[A-Za-z0-9_-]{32,}",
     "an npm token": r"\bnpm_[A-Za-z0-9]{30,}",
     "a signed web token": r"\beyJ[A-Za-z0-9_-]{8,1000}\.eyJ[A-Za-z0-9_-]{8,9000}\.[A-Za-z0-9_-]*",
