@@ -204,6 +204,8 @@ def restart(out: Output, name: str) -> None:
 
 
 def _how_restarted(seen: Overview) -> str:
+    if seen.is_paused:
+        return "its processes are replaced when it is resumed: it is paused."
     if not seen.replicas:
         return "nothing runs yet; it begins with new processes."
     if any(r.address and r.address != r.endpoint for r in seen.replicas):

@@ -219,7 +219,9 @@ def test_restart_says_whether_somebody_waits_meanwhile(router: World, podium: Po
     assert "nobody is answered" in podium("restart", "router")
     observe(router, address="http://127.0.0.1:8000")
     assert "no answer is dropped" in podium("restart", "router")
-    assert router.registry.operations.intent("router").restarts == 3
+    router.registry.operations.pause("router")
+    assert "when it is resumed" in podium("restart", "router")
+    assert router.registry.operations.intent("router").restarts == 4
 
 
 def test_unblock_takes_a_reference_a_digest_or_its_beginning(router: World, podium: Podium) -> None:
