@@ -19,7 +19,7 @@ AWS = "AKIA" + "IOSFODNN7EXAMPLE"
 OPENAI = "sk-" + "proj-abcdefghijklmnopqrstuvwxyz0123456789"
 JWT = "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJ" + "zdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N"
 PEM = "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nq83vEjR\n-----END RSA PRIVATE KEY-----"
-PODIUM = "podium" + "-0a1b2c3d-Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9v-_y"
+PODIUM = "podium" + "-0a1b2c3d-Zm9vYmFyYmF6cXV4Zm9vYmFyYmF6cXV4Zm9v-_yABCD"
 SECRETS = [HF, GITHUB, AWS, OPENAI, JWT, PODIUM, PODIUM.replace("-", "_", 2)]
 
 
