@@ -79,7 +79,12 @@ def test_a_restored_database_stops_the_relay_until_a_person_decides() -> None:
         _restore(seed)
 
 
-def _restore(seed: int) -> None:
+def test_so_does_one_that_was_restored_to_before_its_stream_began() -> None:
+    for seed in seeds(6):
+        _restore(seed, begins_anew=True)
+
+
+def _restore(seed: int, *, begins_anew: bool = False) -> None:
     world = World(beginning(), seed=seed, faults=Faults(broker_away=0.02, crash=0.02))
     kept, lost = Acknowledged(), Acknowledged()
 
@@ -88,15 +93,18 @@ def _restore(seed: int) -> None:
         world.start("early", writer(kept, 4))
         await world.until(lambda: world.ended(["early"]) and oracle.relayed(world), "a relayed beginning")
         image, events = world.backup(), len(oracle.outbox(world))
+        if begins_anew:
+            world.cut_stream(1)
         world.start("lost", writer(lost, 4))
         await world.until(lambda: world.ended(["lost"]) and oracle.relayed(world), "what will be lost")
-        ahead = oracle.stream(world)
+        newest, ahead = world.stream(), oracle.stream(world)
+        assert newest.incarnation == 1 + begins_anew
         world.restore(image)
         world.start("late", writer(kept, 4))
         await world.until(lambda: world.ended(["late"]), "moves after the restore")
         await asyncio.sleep(5 * world.term)
-        if len(ahead) > events:
-            assert oracle.stream(world) == ahead, world.story()
+        if begins_anew or len(ahead) > events:
+            assert oracle.stream(world, newest) == ahead, world.story()
             world.heal()
             world.start("admin", adopt)
         world.heal()
