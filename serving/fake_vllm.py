@@ -65,6 +65,8 @@ class FakeVLLM:
         body = json.loads(await _body(receive) or b"{}") if scope["method"] == "POST" else {}
         if path == "/health":
             await _json(send, 200, {})
+        elif path == "/metrics":
+            await _json(send, 200, {"vllm:num_requests_running": 0})
         elif path == "/v1/models":
             await _json(send, 200, {"object": "list", "data": self._cards()})
         elif path == "/v1/load_lora_adapter":

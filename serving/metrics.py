@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from registry.deployments import Rollout, RolloutState, RouteTable
-from registry.errors import PodiumError
+from registry.errors import NotFound, PodiumError
 from serving.engine import Observation
 from serving.preflight import Finding
 from serving.state import (
@@ -35,7 +35,7 @@ from serving.state import (
     Switch,
 )
 
-__all__ = ["REGISTRY", "Sight", "SwapMeter", "unwatch", "watch"]
+__all__ = ["REGISTRY", "Sight", "SwapMeter", "engine_metrics", "unwatch", "watch"]
 
 #: All metrics of this room.
 REGISTRY = CollectorRegistry()
@@ -141,17 +141,38 @@ class Sight:
     table: RouteTable = field(default_factory=RouteTable)
 
 
-_watched: dict[str, Callable[[], Sight]] = {}
+#: Asks a replica's engine for its own metrics. Blocks; raises `EngineUnavailable`.
+AskEngine = Callable[[], str]
 
 
-def watch(deployment: str, sight: Callable[[], Sight]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    sight: Callable[[], Sight]
+    engines: Mapping[int, AskEngine]
+
+
+_watched: dict[str, _Watched] = {}
+
+
+def watch(
+    deployment: str, sight: Callable[[], Sight], engines: Mapping[int, AskEngine] | None = None
+) -> None:
     """From now on tell of a deployment what ``sight`` gives; it is called in another thread."""
-    _watched[deployment] = sight
+    _watched[deployment] = _Watched(sight, engines or {})
 
 
 def unwatch(deployment: str) -> None:
     """Tell nothing more of a deployment: another process controls it now, or nobody."""
     _watched.pop(deployment, None)
+
+
+def engine_metrics(deployment: str, replica: int) -> str:
+    """What an engine says of itself. Raises `NotFound`, `EngineUnavailable`. Blocks."""
+    watched = _watched.get(deployment)
+    ask = watched.engines.get(replica) if watched else None
+    if ask is None:
+        raise NotFound(f"No replica {replica} of '{deployment}' is controlled here.", remedy="")
+    return ask()
 
 
 class _Deployments(Collector):
@@ -181,8 +202,8 @@ class _Deployments(Collector):
             "1 for the version that a name is answered by",
             labels=["deployment", "served", "version"],
         )
-        for name, look in sorted(_watched.items()):
-            sight = look()
+        for name, watched in sorted(_watched.items()):
+            sight = watched.sight()
             for served, route in sight.table.routes.items():
                 routes.add_metric([name, served, route.current.ref], 1)
             for index, seen in sight.replicas.items():

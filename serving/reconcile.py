@@ -241,7 +241,8 @@ class _Member:
             measure=self._parts.measure,
             report=self._report,
         )
-        watch(self._name, lambda controller=self._controller: controller.sight)
+        asks = {i: engine.metrics for i, engine in self._parts.engines.items() if hasattr(engine, "metrics")}
+        watch(self._name, lambda controller=self._controller: controller.sight, asks)
 
     async def _close_parts(self) -> None:
         await asyncio.gather(*(engine.close() for engine in self._parts.engines.values()))

@@ -20,7 +20,7 @@ from serving.child import Child, Record
 from serving.deployment import VLLM
 from serving.engine import Answer, Fence, Launch, Observation, Phase, RouteMap
 from serving.errors import EngineUnavailable
-from serving.wire import ReplicaClient
+from serving.wire import ReplicaClient, read_metrics
 
 __all__ = ["VLLMEngine"]
 
@@ -95,6 +95,13 @@ class VLLMEngine:
         await asyncio.to_thread(self._child.kill_all)
         self._child.forget()
         await self._drop_client()
+
+    def metrics(self) -> str:
+        """What vLLM tells Prometheus of itself. Blocks; raises `EngineUnavailable`."""
+        record = self._child.record
+        if record is None or not self._child.is_alive():
+            raise EngineUnavailable("The replica has no process.", remedy="The controller starts one.")
+        return read_metrics(f"http://127.0.0.1:{record.port}", record.token)
 
     async def close(self) -> None:
         await self._drop_client()

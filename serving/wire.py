@@ -23,11 +23,12 @@ from serving.middleware import (
     UNLOAD_PATH,
 )
 
-__all__ = ["ReplicaClient"]
+__all__ = ["ReplicaClient", "read_metrics"]
 
 _OBSERVE_SECONDS = 5.0
 _CHANGE_SECONDS = 120.0  # a load reads the adapter's files and waits for a step of the engine
 _TOP_LOGPROBS = 5
+_METRICS_PATH = "/metrics"
 
 
 class ReplicaClient:
@@ -134,6 +135,19 @@ class ReplicaClient:
             remedy="",
             status=response.status_code,
         )
+
+
+def read_metrics(endpoint: str, token: str) -> str:
+    """The engine's own metrics, for a thread that is not the controller's; raises `EngineUnavailable`."""
+    headers = {TOKEN_HEADER.decode(): token}
+    try:
+        with httpx.Client(trust_env=False, timeout=_OBSERVE_SECONDS) as http:
+            return http.get(f"{endpoint}{_METRICS_PATH}", headers=headers).raise_for_status().text
+    except httpx.HTTPError as error:
+        raise EngineUnavailable(
+            f"The replica at {endpoint} tells no metrics: {error or type(error).__name__}.",
+            remedy="The controller starts it again; its log says why it failed.",
+        ) from error
 
 
 def _message(response: httpx.Response) -> str:

@@ -182,6 +182,10 @@ def test_prometheus_is_told_of_what_was_answered(world: World) -> None:
                         await asyncio.sleep(0.1)
                     else:
                         raise AssertionError(text)
+                    index = world.registry.deployments.replicas("router")[0].index
+                    own = await prometheus.get(f"{url}/router/{index}")
+                    assert (own.status_code, "vllm:num_requests_running" in own.text) == (200, True)
+                    assert (await prometheus.get(f"{url}/router/99")).status_code == 404
             assert 'podium_swaps_total{deployment="router",outcome="live"}' in text
             assert 'version="ticket-router:v1"' in text and "podium_requests_refused_total{" in text
 

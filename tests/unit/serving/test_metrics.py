@@ -6,13 +6,14 @@ import urllib.request
 import uuid
 from datetime import UTC, datetime
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from registry.deployments import Loaded, Rollout, RolloutState, Route, RouteTable, Target
 from registry.errors import Unavailable
 from serving.engine import Observation, Phase
-from serving.errors import AdapterRefused
+from serving.errors import AdapterRefused, EngineUnavailable
 from serving.metrics import REGISTRY, Sight, SwapMeter, unwatch, watch
 from serving.metrics_server import metrics_at
 from serving.preflight import Finding, Problem
@@ -129,3 +130,28 @@ def test_an_address_that_is_taken_is_said_to_be() -> None:
 def test_without_an_address_nothing_is_served() -> None:
     with metrics_at(None) as url:
         assert url is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/router/0", 200, "vllm:num_requests_running 3"),
+        ("/router/1", 503, "it does not answer"),
+        ("/router/2", 404, "No replica 2 of 'router'"),
+        ("/other/0", 404, "'other'"),
+        ("/router/x", 404, "See /metrics"),
+        ("/router/0/0", 404, "See /metrics"),
+    ],
+)
+def test_an_engine_is_asked_for_its_own_metrics(path: str, status: int, words: str) -> None:
+    def fails() -> str:
+        raise EngineUnavailable("it does not answer", remedy="")
+
+    watch("router", Sight, {0: lambda: "vllm:num_requests_running 3\n", 1: fails})
+    try:
+        with metrics_at("127.0.0.1:0") as url, httpx.Client(trust_env=False) as http:
+            answer = http.get(f"{url}{path}")
+    finally:
+        unwatch("router")
+    assert answer.status_code == status
+    assert words in answer.text
