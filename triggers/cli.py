@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.console import RenderableType
 
+from registry.broker import find_broker
 from registry.cli.output import Output, plain, with_output
 from registry.deliveries import Delivery, DeliveryState
 from registry.errors import BrokerUnavailable, InvalidInput, NotFound
@@ -19,6 +20,7 @@ from registry.values import Event
 
 _SHOWN = 12  # digits of an id in tables; commands take as many as it takes to be the only one
 _FOLLOW_SECONDS = 1.0
+_BROKER_SECONDS = 2.0  # to learn whether the event server answers
 _LIMIT = click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
 
 
@@ -112,12 +114,23 @@ def _tail(out: Output, lines: int, follow: bool) -> Iterator[Event]:
 @events.command()
 @with_output
 def status(out: Output) -> None:
-    """Say how far events have been carried, and what waits."""
+    """Say how far events have been carried, what waits, and whether anybody can carry it."""
     position = out.registry.events.position()
     waiting = position.newest - position.relayed
-    data = {**asdict(position), "waiting": waiting}
+    problem = _problem(out)
+    data = {**asdict(position), "waiting": waiting, "problem": problem}
     name = f"podium-{position.database_id}-{position.incarnation}"
-    out.show(data, lambda: f"{position.relayed} of {position.newest} events are in {name}; {waiting} wait.")
+    said = f"{position.relayed} of {position.newest} events are in {name}; {waiting} wait."
+    out.show(data, lambda: f"{said} {problem}" if problem else said)
+
+
+def _problem(out: Output) -> str | None:
+    """Why what comes will wait, if it will."""
+    broker = find_broker(out.registry.settings)
+    if broker is None:
+        return "No event server runs here: what comes waits until 'podium up' runs."
+    problem = broker.problem(_BROKER_SECONDS)
+    return f"NATS ({broker}) does not answer ({problem}): what comes waits." if problem else None
 
 
 @events.command()

@@ -83,7 +83,15 @@ def test_status_says_what_waits(registry: StoredRegistry, podium: Podium) -> Non
     emit_promotion(registry)
     registry.events.mark_relayed(event.sequence, event.id, incarnation=1)
     assert as_json(podium, "events", "status")["waiting"] == 1
-    assert "1 wait" in podium("events", "status")[1]
+    assert "1 wait. No event server runs here" in podium("events", "status")[1]
+
+
+def test_status_says_that_the_event_server_is_gone_also_when_nothing_waits(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODIUM_NATS", "nats://127.0.0.1:1")
+    assert "does not answer" in as_json(podium, "events", "status")["problem"]
+    assert "0 wait. NATS (127.0.0.1:1) does not answer" in podium("events", "status")[1]
 
 
 def test_a_replay_makes_a_new_delivery(registry: StoredRegistry, podium: Podium, dead: Delivery) -> None:
