@@ -185,6 +185,13 @@ def http_place(sqlite_place: Place, http_server: TestServer) -> Iterator[ServedP
     http_server.rest()
 
 
+@pytest.fixture(params=["sqlite", pytest.param("servers", marks=pytest.mark.integration)])
+def stored_place(request: pytest.FixtureRequest) -> Place:
+    """Where a registry over a database lies, for tests that look or meddle behind its back."""
+    found: Place = request.getfixturevalue("sqlite_place" if request.param == "sqlite" else "server_place")
+    return found
+
+
 @pytest.fixture(params=["sqlite", pytest.param("servers", marks=pytest.mark.integration), "http"])
 def place(request: pytest.FixtureRequest) -> Place:
     """Where a registry lies: SQLite and a folder, PostgreSQL and S3, and behind a server."""

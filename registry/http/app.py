@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ from fastapi import APIRouter, FastAPI
 from registry.errors import PodiumError
 from registry.http.answering import add_handlers
 from registry.http.content import add_content
+from registry.http.housekeeping import keep_house
 from registry.http.login import add_login
 from registry.http.metrics import add_metrics
 from registry.http.performing import Performer
@@ -48,11 +50,13 @@ def create_app(registry: StoredRegistry, *, pages: bool = True, failures: Failur
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         tail.start()
+        keeping = asyncio.create_task(keep_house(performer))
         try:
             yield
         finally:
+            keeping.cancel()
             await tail.stop()
-            performer.transactions.close()
+            await asyncio.to_thread(performer.transactions.close)
 
     app = FastAPI(
         title="podium",

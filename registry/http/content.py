@@ -181,7 +181,7 @@ def _add_manifests(router: APIRouter, performer: Performer) -> None:
             )
             return _PUBLISHED.dump_json(published)
 
-        asked = Asked("catalog.publish", TeamRole.TRAINER, {"name": name}, "name", _sent(body))
+        asked = Asked("catalog.publish", TeamRole.TRAINER, {"name": name, "body": body}, "name")
         return performer.perform(request, asked, act)
 
     @router.post("/contents", tags=["catalog"], operation_id="catalog_store", response_model=Stored)
@@ -212,12 +212,8 @@ def _add_manifests(router: APIRouter, performer: Performer) -> None:
             )
             return _SAVED.dump_json(saved)
 
-        asked = Asked("checkpoints.save", TeamRole.TRAINER, {"run": run}, None, _sent(body))
+        asked = Asked("checkpoints.save", TeamRole.TRAINER, {"run": run, "body": body})
         return performer.perform(request, asked, act)
-
-
-def _sent(body: BaseModel) -> bytes:
-    return body.model_dump_json().encode()
 
 
 def _manifest(document: dict[str, Any]) -> Manifest:

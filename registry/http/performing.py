@@ -30,7 +30,6 @@ class Asked:
     role: TeamRole
     arguments: Mapping[str, Any]
     artifact: str | None = None  # the argument that names the artifact which is changed
-    body: bytes = b""  # as it was sent
     repeatable: bool = False
     audited: bool = True
     secret: bool = False
@@ -60,19 +59,26 @@ class Performer:
             PodiumError: what the answer will say instead.
         """
         who = self.asker(request)
+        transaction = request.headers.get(headers.TRANSACTION)
+        if transaction is None:
+            return self._perform(request, who, asked, act)
+        # All of it in the transaction's thread: a line in the trail, written beside it, would wait for the end.
+        return self.transactions.run(
+            transaction, who.token.id, lambda: self._perform(request, who, asked, act, joined=True)
+        )
+
+    def _perform(
+        self, request: Request, who: Asker, asked: Asked, act: Act, *, joined: bool = False
+    ) -> Response:
         try:
             who.require(asked.operation, asked.role)
             who.require_for(asked.operation, asked.arguments, asked.artifact)
-            with_input_errors = _refusing_bad_values(act)
-            transaction = request.headers.get(headers.TRANSACTION)
-            if transaction is not None:
-                body = self.transactions.run(
-                    transaction, who.token.id, lambda: with_input_errors(who.registry)
-                )
-                return json_answer(body, request)
+            act = _refusing_bad_values(act)
             if not asked.writes:
-                return json_answer(with_input_errors(who.registry), request)
-            return self._write(request, who, asked, with_input_errors)
+                return json_answer(act(who.registry), request)
+            if joined:
+                return json_answer(self._recorded(request, who, asked, act), request)
+            return self._write(request, who, asked, act)
         except PodiumError as error:
             if asked.writes and asked.audited:
                 _record(request, who, asked, status_of(error))
@@ -120,8 +126,8 @@ class Performer:
 
 
 def _fingerprint(request: Request, asked: Asked) -> str:
-    said = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + asked.body
-    return hashlib.sha256(said).hexdigest()
+    said = f"{request.method} {request.url.path}?{request.url.query}\n{asked.arguments!r}"
+    return hashlib.sha256(said.encode(errors="backslashreplace")).hexdigest()
 
 
 def _record(request: Request, who: Asker, asked: Asked, status: int) -> None:

@@ -56,7 +56,6 @@ def _endpoint(operation: Operation, performer: Performer) -> Callable[..., Respo
             operation.role,
             arguments,
             operation.artifact,
-            body.model_dump_json().encode() if body is not None and not operation.repeatable else b"",
             operation.repeatable,
             operation.audited,
             operation.secret,

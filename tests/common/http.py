@@ -26,6 +26,7 @@ class TestServer:
     def serve(self, place: Place) -> ServedPlace:
         """The place as its clients see it, until the next is served."""
         registry = place.open()
+        _ = registry.files.blobs  # as the app does at its start
         self._app.state.performer.registry = registry
         token = registry.identity.issue("ada", TeamRole.ADMIN).secret
         return ServedPlace(place.settings, place.variables, url=self._running.url, token=token)

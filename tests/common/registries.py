@@ -95,6 +95,8 @@ class ServedPlace(Place):
             "token": SecretStr(self.token),
             "home": self.settings.home / "client",
         }
+        if "rollback_window" in changes:  # that is the server's to say
+            return super().open(actor, **changes)
         settings = self.settings.model_copy(update={**client, **changes})
         registry = RemoteRegistry.open(settings, actor=actor)
         self._opened.callback(registry.close)

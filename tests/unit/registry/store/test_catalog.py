@@ -260,6 +260,8 @@ def test_the_rollback_window_begins_when_the_alias_left_the_version(
     make.adapter()
     make.adapter()
     registry.promotions.promote("support-bot:v1", "production")
+    if not isinstance(registry, StoredRegistry):
+        pytest.skip("the clock is the server's, and out of a client's reach")
     real = registry._session.database.now
     registry._session.database.now = lambda: real() + timedelta(days=40)  # it was there for long
     registry.promotions.promote("support-bot:v2", "production")

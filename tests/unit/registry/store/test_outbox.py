@@ -16,6 +16,12 @@ from tests.common.outbox import emit, emit_promotion, promoted, published
 from tests.common.registries import Maker, Place
 
 
+@pytest.fixture
+def place(stored_place: Place) -> Place:
+    """Events are written here without what makes them, which only a database lets one do."""
+    return stored_place
+
+
 def lease(registry: Registry, name: str, holder: str) -> Lease:
     taken = registry.leases.acquire(name, holder)
     assert taken is not None
