@@ -150,9 +150,8 @@ class World:
     def controller(self) -> Controller:
         """A controller that has just come to lead: nothing in its memory, a higher epoch."""
         self.epoch += 1
-        lease = self.registry.leases.acquire(
-            "controller/router", f"test-{self.epoch}", seen=self.registry.leases.get("controller/router")
-        )
+        name = f"controller/{self.deployment.name}"
+        lease = self.registry.leases.acquire(name, f"test-{self.epoch}", seen=self.registry.leases.get(name))
         assert lease is not None
         registry = self.registry.acting(Origin(ACTOR, authority=lease.authority))
         return Controller(

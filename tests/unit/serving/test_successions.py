@@ -15,6 +15,7 @@ from registry.deployments import BASE, Block, Rollout, RolloutState
 from registry.errors import VersionInUse
 from registry.values import Version
 from serving.controller import Controller, Declared
+from serving.deployment import VLLM
 from serving.engine import Phase
 from tests.common.registries import Place
 from tests.common.serving import World
@@ -488,5 +489,32 @@ def test_a_key_that_is_added_or_revoked_while_a_version_rolls_holds_when_it_is_l
         world.registry.client_keys.open("router")
         await world.settle(controller)
         assert await answering(world) == "ticket-router:v2"
+
+    run(work)
+
+
+def test_a_version_that_one_of_two_deployments_cannot_serve_goes_live_in_neither(world: World) -> None:
+    async def work() -> None:
+        narrow = World(world.home / "narrow", world.registry)
+        narrow.deployment = replace(world.deployment, name="narrow", engine=VLLM(max_lora_rank=8))
+        controllers = [world.controller(), narrow.controller()]
+
+        async def settle() -> None:
+            for _ in range(3):  # each sees what the other has made of the alias
+                await world.settle(controllers[0])
+                await narrow.settle(controllers[1])
+
+        first, second, third = world.publish(1), world.publish(2, rank=16), world.publish(3)
+        world.promote(first)
+        await settle()
+        generation = world.promote(second)
+        await settle()
+        assert (await answering(world), await answering(narrow)) == (first.ref, first.ref)
+        ended = world.registry.deployments.of_promotion("ticket-router", "production", generation)
+        assert {r.target.deployment: r.state.value for r in ended} == {"router": "live", "narrow": "failed"}
+        assert world.registry.promotions.get("ticket-router", "production").version == first.number
+        world.promote(third)
+        await settle()
+        assert (await answering(world), await answering(narrow)) == (third.ref, third.ref)
 
     run(work)
