@@ -32,7 +32,7 @@ def test_the_example_trains_reruns_and_sweeps(
     registry.catalog.publish("tiny", tiny_llama, "model")
     tickets = tmp_path / "tickets"
     tickets.mkdir()
-    for split, count in (("train", 24), ("heldout", 8)):
+    for split, count in (("train", 24), ("validation", 8), ("heldout", 8)):
         lines = (_EXAMPLES / "tickets" / f"{split}.jsonl").read_text().splitlines()[:count]
         (tickets / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     registry.catalog.publish("tickets", tickets, "dataset")
@@ -52,5 +52,12 @@ def test_the_example_trains_reruns_and_sweeps(
 
     swept = podium(place, "run", f"{_EXAMPLES}/post_train.py:sweep", *given, "--name", "router")
     assert (swept["result"]["best"], swept["result"]["arms"]) == ("router:v1", 4)
+    assert swept["result"]["heldout"]["nll"] > 0
+    judged = [step for step in registry.steps.of(swept["run"]) if step.arguments.get("split") == "heldout"]
+    assert len(judged) == 1  # what nothing is chosen by is looked at once
     prepared = [run for run in registry.runs.list(limit=100) if run.task.endswith(":prepare")]
     assert len([run for run in prepared if run.source is None]) == 1  # all arms share one
+
+    compared = podium(place, "run", f"{_EXAMPLES}/post_train.py:compare", *given)
+    assert compared["result"].keys() == {"lora", "qlora", "full"}
+    assert len({scores["nll"] for scores in compared["result"].values()}) == 3
