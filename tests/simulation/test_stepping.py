@@ -113,6 +113,12 @@ def fork_by_position(patch: Patch) -> None:
     patch.setattr(stepping, "kept", lambda found, start: found[: found.index(start)])
 
 
+def take_over_without_a_fence(patch: Patch) -> None:
+    """Who takes a run from somebody who lives works under the same epoch."""
+    patch.setattr(run_attempts, "_FENCE", steps.sql("UPDATE lease SET holder = :holder WHERE name = :name"))
+    patch.setattr(run_attempts, "_FREE", steps.sql("UPDATE lease SET holder = holder WHERE name = :name"))
+
+
 def draw_anew(patch: Patch) -> None:
     """Chance is not journalled."""
     patch.setattr(Driver, "note", lambda self, name, value: value)
@@ -135,6 +141,7 @@ def paused(seed: int) -> World:
         (number_steps_as_they_come, rough, 0),
         (keep_all_that_is_done_in_a_fork, rough, 4),
         (fork_by_position, rough, 2),
+        (take_over_without_a_fence, rough, 0),
         (draw_anew, rough, 0),
     ],
 )
