@@ -53,6 +53,11 @@ def took_over(registry: Registry, pipelines: Pipelines, run: Run, driver: psutil
     return began and registry.runs.get(run.id).attempts == 2
 
 
+def status_of(ended: psutil.Process) -> int:
+    """The exit status of a process that nobody has waited for."""
+    return int(Path(f"/proc/{ended.pid}/stat").read_text().split()[-1]) >> 8
+
+
 def assert_nothing_stale_counts(
     registry: Registry,
     pipelines: Pipelines,
@@ -106,9 +111,15 @@ def test_a_driver_and_a_step_that_outlive_their_lease_are_refused(
         process.send_signal(signal.SIGSTOP)
     start()
     wait_until(lambda: took_over(registry, pipelines, run, driver), 60, frozen.said)
-    assert driver.is_running() and step.is_running()
+    assert driver.is_running()
+    assert step.is_running()
+    successor = pipelines.process_of("driver")
+    successor.send_signal(signal.SIGSTOP)  # so that the stale one is the first to see that the step is done
     pipelines.let("wait", "train")
-    pipelines.end(run)
-    for stale in (driver, step):  # the driver asked for its next step, the step stored what it had made
+    for stale in (driver, step):  # the driver asks for its next step, the step stores what it has made
         wait_until(lambda stale=stale: stale.status() == psutil.STATUS_ZOMBIE, 30, str(stale))
+        assert status_of(stale) == 1, stale
+    assert len(registry.steps.of(run.id)) == 2
+    successor.send_signal(signal.SIGCONT)
+    pipelines.end(run)
     assert_nothing_stale_counts(registry, pipelines, frozen, stopped, run)
