@@ -18,6 +18,7 @@ class Told:
     """What people were told, and what the outside has seen."""
 
     roots: dict[str, str | None] = field(default_factory=dict)  # pipeline -> the one that it was forked from
+    cancelled: set[str] = field(default_factory=set)
     forked_at: dict[str, str] = field(default_factory=dict)  # fork -> the place from which it is done anew
     executions: list[tuple[str, int]] = field(default_factory=list)  # (step, attempt) in order
     given: dict[tuple[str, str], set[Any]] = field(default_factory=dict)  # (driver, what) -> all it ever was
@@ -41,7 +42,7 @@ def must_follow(place: str, start: str) -> bool:
 
 def _position(place: str) -> tuple[int, str, int]:
     branch, _, call = place.partition("/")
-    return _ORDER[place] if not branch else 4, branch, int(branch != "" and call.startswith("shared"))
+    return _ORDER.get(place, 7) if not branch else 4, branch, int(branch != "" and call.startswith("shared"))
 
 
 class Row(NamedTuple):
@@ -77,6 +78,8 @@ def check_pipelines(world: World, told: Told) -> None:
     _check_what_was_given(world, told, runs)
     _check_flights(world, rows)
     _check_forks(world, told, rows)
+    for root in told.cancelled:
+        _require(world, runs[root].state == "cancelled", f"{root} was cancelled, and is {runs[root]}")
     for step, result in told.finished.items():
         _require(world, runs[step].result == result, f"{step} was finished with {result}: {runs[step]}")
 
@@ -96,7 +99,7 @@ def _check_attempts(world: World, row: Row) -> None:
 
 
 def _check_stories(world: World, runs: dict[str, Row]) -> None:
-    """Started and ended take turns, nothing starts after its success, no step after its parent's."""
+    """Started and ended take turns, nothing starts after its success, no step after its pipeline's end."""
     running: set[str] = set()
     done: set[str] = set()
     for fact in oracle.outbox(world):
@@ -104,12 +107,19 @@ def _check_stories(world: World, runs: dict[str, Row]) -> None:
         if kind == "started":
             _require(world, run not in running, f"{run} started twice at once")
             _require(world, run not in done, f"{run} started again after its success")
-            _require(world, runs[run].parent not in done, f"{run} started after its parent had succeeded")
+            _require(world, not _above(run, runs) & done, f"{run} started after what asked for it had ended")
             running.add(run)
         elif kind in _ENDS:
             running.discard(run)
-            done |= {run} if kind == "succeeded" else set()
+            final = kind == "succeeded" or (kind == "cancelled" and runs[run].parent is None)
+            done |= {run} if final else set()
     _require(world, not running, f"never ended: {running}")
+
+
+def _above(run: str, runs: dict[str, Row]) -> set[str]:
+    """The runs that have asked for it, up to the pipeline itself."""
+    parent = runs[run].parent
+    return set() if parent is None else {parent, *_above(parent, runs)}
 
 
 def _check_what_was_given(world: World, told: Told, runs: dict[str, Row]) -> None:

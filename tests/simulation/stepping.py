@@ -198,12 +198,12 @@ def client(told: Told, count: int) -> Main:
 
 
 def person(told: Told, acts: int) -> Main:
-    """Takes over, recovers and forks; in the end recovers until all is done."""
+    """Takes over, recovers, forks and cancels; in the end recovers until all is done."""
     left = [acts]
 
     async def main(process: Process) -> None:
         registry, world = registry_of(process), process.world
-        while not (left[0] <= 0 and told.roots and all_succeeded(world)):
+        while not (left[0] <= 0 and told.roots and all_have_ended(world)):
             await asyncio.sleep(world.random.uniform(0, world.term))
             with suppress(DatabaseUnavailable, RunRefused, NotFound):
                 if left[0] > 0:
@@ -220,13 +220,17 @@ async def _interfere(process: Process, registry: SharedRegistry, told: Told) -> 
     if not told.roots:
         return
     chosen = world.random.choice(sorted(told.roots))
-    match world.random.choice(("take over", "recover", "fork")):
+    match world.random.choices(("take over", "recover", "fork", "cancel"), (3, 2, 3, 1))[0]:
         case "take over":
             await _recover(process, registry, told, chosen, take_over=True)
         case "recover":
             await _recover_failed(process, registry, told)
-        case _:
+        case "fork":
             await process.interleaved(lambda: _fork(world, registry, told, chosen))
+        case _:
+            cancelled = await process.interleaved(lambda: registry.runs.cancel(chosen))
+            told.cancelled.add(cancelled.id)
+            world.note(f"{process.name} cancelled {chosen}")
 
 
 async def _recover(
@@ -263,8 +267,11 @@ def _fork(world: World, registry: SharedRegistry, told: Told, run: str) -> None:
     world.note(f"{run} was forked from {start.place} as {fork.id}")
 
 
-def all_succeeded(world: World) -> bool:
-    left = world.connection.execute("SELECT COUNT(*) FROM run WHERE parent IS NULL AND state <> 'succeeded'")
+def all_have_ended(world: World) -> bool:
+    """Whether each pipeline has succeeded, or was cancelled."""
+    left = world.connection.execute(
+        "SELECT COUNT(*) FROM run WHERE parent IS NULL AND state NOT IN ('succeeded', 'cancelled')"
+    )
     return bool(left.fetchone() == (0,))
 
 
@@ -277,7 +284,7 @@ def play(
     workers: int = 2,
     acts: int = 0,
 ) -> World:
-    """Run one schedule to its quiet end, in which every pipeline has succeeded, and check it.
+    """Run one schedule to its quiet end, in which no pipeline is left to do, and check it.
 
     Raises:
         world.Broken.
@@ -292,7 +299,7 @@ def play(
         world.start("person", person(told, acts))
         await asyncio.sleep((4 + acts) * world.term)
         world.heal()
-        await world.until(lambda: world.ended(["person"]), "the success of each pipeline", limit=150)
+        await world.until(lambda: world.ended(["person"]), "an end of each pipeline", limit=150)
         await world.until(lambda: _all_is_quiet(world), "an end of each lease", limit=100)
 
     with TemporaryDirectory() as home:
