@@ -62,7 +62,7 @@ class Performer:
         transaction = request.headers.get(headers.TRANSACTION)
         if transaction is None:
             return self._perform(request, who, asked, act)
-        # All of it in the transaction's thread: a line in the trail, written beside it, would wait for the end.
+        # All in the transaction's thread: a line in the trail, written beside it, would wait for its end.
         return self.transactions.run(
             transaction, who.token.id, lambda: self._perform(request, who, asked, act, joined=True)
         )

@@ -13,6 +13,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from typing import Any, TypeVar
 
 from botocore.exceptions import IncompleteReadError
@@ -53,6 +54,11 @@ class S3Store:
     @property
     def url(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    @cached_property
+    def _signer(self) -> Any:
+        """Made when it is needed: only a server signs requests for others."""
+        return connect(signing=True)
 
     def put(self, key: str, data: Buffer, *, digested: bool = False) -> None:
         if not digested:
@@ -130,6 +136,22 @@ class S3Store:
         except KeyMissing:
             return False
         return True
+
+    def sign(self, verb: str, key: str, size: int, seconds: int) -> tuple[str, dict[str, str]]:
+        """The address and headers of a request for a chunk that somebody without credentials may send.
+
+        ``verb`` is ``put`` or ``get``. The signature of a put binds the chunk's sha256 and its ``size`` in
+        bytes, so that the bucket takes those bytes alone.
+        """
+        found = {"Bucket": self._bucket, "Key": self._name(key)}
+        needed: dict[str, str] = {}
+        if verb == "put":
+            digest = base64.b64encode(bytes.fromhex(key)).decode()
+            found |= {"ChecksumSHA256": digest, "ContentLength": size}  # type: ignore[dict-item]
+            needed = {"x-amz-checksum-sha256": digest, "content-length": str(size)}
+        with translated(self.url):
+            url = self._signer.generate_presigned_url(f"{verb}_object", Params=found, ExpiresIn=seconds)
+        return str(url), needed
 
     def delete(self, key: str) -> None:
         with translated(self.url):
