@@ -249,6 +249,8 @@ async def _recover(
 async def _recover_failed(process: Process, registry: SharedRegistry, told: Told) -> None:
     for run in sorted(told.roots):
         found = await process.interleaved(lambda run=run: registry.runs.get(run))
+        if found.error is not None and found.error.type == "PipelineDiverged":
+            raise_later(process.world, f"{run} asks for other steps than before: {found.error.message}")
         if found.state in (RunState.FAILED, RunState.INTERRUPTED):
             await _recover(process, registry, told, run)
 
