@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from registry.cli.output import Output, ago, with_output
-from registry.deployments import BASE, Rollout, RolloutState
+from registry.deployments import BASE, ConditionType, Rollout, RolloutState
 from registry.errors import InvalidInput, NotFound, Refused
 from registry.operations import Intent
 from serving.cli.keys import keys
@@ -88,39 +88,44 @@ def _page(out: Output, seen: Overview) -> Iterable[RenderableType]:
         ["name", "follows", "wanted", "live", "kept", "last rollout"],
         [_name_row(seen, served, text) for served, text in seen.follows.items()],
     )
-    yield out.table(
-        [">replica", "phase", "base", "versions", ">in flight", "boot", "seen", "detail"],
-        [
-            [
-                r.index,
-                r.phase,
-                r.base,
-                "\n".join(r.models) or None,
-                sum(r.in_flight.values()),
-                r.boot and r.boot[:8],
-                r.at,
-                r.detail or None,
-            ]
-            for r in seen.replicas
-        ],
-        empty="It has no replicas.",
-    )
+    yield _replica_table(out, seen)
     if seen.conditions:
-        rows = [
-            [c.type.value, "yes" if c.holds else "no", c.since, c.reason] for c in seen.conditions.values()
-        ]
+        ordered = sorted(seen.conditions.values(), key=lambda c: list(ConditionType).index(c.type))
+        rows = [[c.type.value, "yes" if c.holds else "no", c.since, c.reason] for c in ordered]
         yield out.table(["condition", "", "since", "why"], rows)
     if seen.blocks:
-        rows = [
-            [seen.content_name(b.digest), seen.content_name(b.base_digest), b.at, b.reason]
-            for b in seen.blocks
-        ]
-        yield out.table(["blocked", "on", "since", "why"], rows)
+        yield _block_table(out, seen)
     yield out.table(
         ["rollout", "name", "state", "began", ">seconds", "why"],
         [_rollout_row(rollout) for rollout in seen.rollouts],
         empty="Nothing was rolled out yet.",
     )
+
+
+def _replica_table(out: Output, seen: Overview) -> RenderableType:
+    rows = [
+        [
+            r.index,
+            r.phase,
+            r.base,
+            "\n".join(r.models) or None,
+            sum(r.in_flight.values()),
+            r.boot and r.boot[:8],
+            r.at,
+            r.detail or None,
+        ]
+        for r in seen.replicas
+        if r.phase != "absent" or r.detail  # absent ones are places in which others may be started
+    ]
+    columns = [">replica", "phase", "base", "versions", ">in flight", "boot", "seen", "detail"]
+    return out.table(columns, rows, empty="It has no replicas.")
+
+
+def _block_table(out: Output, seen: Overview) -> RenderableType:
+    rows = [
+        [seen.content_name(b.digest), seen.content_name(b.base_digest), b.at, b.reason] for b in seen.blocks
+    ]
+    return out.table(["blocked", "on", "since", "why"], rows)
 
 
 def _facts(seen: Overview) -> Iterable[tuple[str, object]]:
@@ -131,10 +136,8 @@ def _facts(seen: Overview) -> Iterable[tuple[str, object]]:
         yield "paused", "by its declaration"
     elif seen.intent.paused:
         since = ago(seen.intent.at) if seen.intent.at else ""
-        yield (
-            "paused",
-            f"{since} by {seen.intent.by}" + (f": {seen.intent.reason}" if seen.intent.reason else ""),
-        )
+        why = f": {seen.intent.reason}" if seen.intent.reason else ""
+        yield "paused", f"{since} by {seen.intent.by}{why}"
     yield "address", seen.address
     yield "keys", _keys(seen)
 
