@@ -161,7 +161,8 @@ def stalling(after: bytes, app: AliasMiddleware) -> Any:
             sent.append(message)
 
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
-        await asyncio.wait_for(app(scope, receive, send), 5)
+        async with asyncio.timeout(5):
+            await app(scope, receive, send)
         task = asyncio.current_task()
         assert task is not None and task.cancelling() == 0
         return sent
