@@ -18,6 +18,9 @@ def adapter(tmp_path: Path) -> Path:
     return write_adapter(tmp_path / "adapter")
 
 
+@pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("servers", marks=pytest.mark.integration)], indirect=True
+)
 def test_contents_cannot_be_scattered_over_two_stores(place: Place, adapter: Path, tmp_path: Path) -> None:
     place.open().catalog.publish("bot", adapter, "adapter")
     elsewhere = place.open(blobs=f"file://{tmp_path}/elsewhere")
