@@ -203,6 +203,13 @@ class Child:
         if self._is_superseded():
             raise StaleController(f"Another controller has started what runs in {self.folder}.", remedy="")
 
+    def refresh(self) -> bool:
+        """Take over what another controller has recorded since; whether that was another process."""
+        if not self._is_superseded():
+            return False
+        self.record = self._read()
+        return True
+
     def _is_superseded(self) -> bool:
         """Whether a newer controller has started a process here since: its record stands."""
         there = self._read()

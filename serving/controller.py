@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from registry.deployments import BASE, Loaded, ReplicaStatus, Rollout, RouteTable, Target
@@ -59,6 +59,7 @@ RETRY_SECONDS = 0.2  # after a step that failed; longer waits are on the step's 
 
 OnReplica = Apply | Drain | Load | Probe | Start | Stop | Unload
 _ON_REPLICAS = (Apply, Drain, Load, Probe, Start, Stop, Unload)
+_SLOW = (Load, Probe, Stop)
 _ON_RECORDS = (Begin, DropRoute, Fail, Finish, Flip, Forget, Switch)
 
 
@@ -156,17 +157,25 @@ class Controller:
                 records = await asyncio.to_thread(self._read)
 
     async def _take_all(self, steps: Sequence[Step], observed: Observed) -> bool:
-        """Take steps in order, up to the first that fails."""
-        for step in steps:
-            self._report(self.declared.deployment.name, describe(step))
-            went_well = await self._executor.take(step, observed)
-            if isinstance(step, _ON_REPLICAS):
-                await self._see(step, went_well)
-            elif isinstance(step, Route | CloseFront):
-                await self._look()
-            if not went_well:
+        """Take steps in order, up to the first that fails; several replicas are seen to at once."""
+        for batch in _batches(steps):
+            # All of them come to their end, also where one fails: nothing may go on unseen.
+            ended = await asyncio.gather(*(self._take(s, observed) for s in batch), return_exceptions=True)
+            for each in ended:
+                if isinstance(each, BaseException):
+                    raise each
+            if not all(ended):
                 return False
         return True
+
+    async def _take(self, step: Step, observed: Observed) -> bool:
+        self._report(self.declared.deployment.name, describe(step))
+        went_well = await self._executor.take(step, observed)
+        if isinstance(step, _ON_REPLICAS):
+            await self._see(step, went_well)
+        elif isinstance(step, Route | CloseFront):
+            await self._look()
+        return went_well
 
     async def _see(self, step: OnReplica, went_well: bool) -> None:
         """Bring the view of a replica up to what a step did there: by its answer where that says all."""
@@ -261,6 +270,21 @@ class Controller:
         if line and line != self._said:
             self._report(self.declared.deployment.name, line)
         self._said = line
+
+
+def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
+    """Steps in order; what loads or asks different replicas is put together, for it takes its time."""
+    batch: list[Step] = []
+    for step in steps:
+        places = [other.replica for other in batch if isinstance(other, _SLOW)]
+        if batch and not (
+            isinstance(step, _SLOW) and step.replica not in places and len(places) == len(batch)
+        ):
+            yield batch
+            batch = []
+        batch.append(step)
+    if batch:
+        yield batch
 
 
 def resolve_desired(registry: Registry, declared: Declared) -> Desired:

@@ -147,7 +147,7 @@ class Executor:
                 await asyncio.to_thread(self._check, step)
                 reached("rollout.checked")
             case Unstage():
-                await asyncio.to_thread(self._staging.unstage, step.digest)
+                await asyncio.to_thread(self._unstage, step.digest)
             case Route() | CloseFront():
                 await self._act_on_front(step, observed)
             case _:
@@ -222,6 +222,11 @@ class Executor:
         self._memory.checked[key] = preflight(
             adapter, self._base_facts(step.base), max_rank=self._engine.max_lora_rank
         )
+
+    def _unstage(self, digest: str) -> None:
+        """Remove files while nobody else can come to lead: the next controller may need them again."""
+        with self._registry.transaction():
+            self._staging.unstage(digest)
 
     def _base_facts(self, base: Loaded) -> BaseFacts:
         """A base does not change, and reading its tokenizer takes longer than the rest of a rollout."""

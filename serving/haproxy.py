@@ -66,6 +66,7 @@ class HAProxy:
         self._child = Child(folder, PROXY_LOG)
 
     async def observe(self) -> FrontView:
+        self._child.refresh()
         record = self._child.record
         address = f"http://{self._host}:{record.port}" if record else None
         if not self._child.is_alive():

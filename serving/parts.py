@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from registry.protocol import Registry
 from serving.child import Child
 from serving.deployment import Deployment
 from serving.engine import Engine
@@ -14,6 +15,7 @@ from serving.front import Front
 from serving.haproxy import PROXY_LOG, HAProxy, find_haproxy
 from serving.measuring import MachineRoom
 from serving.room import Room
+from serving.staging import Staging, StoreStaging
 from serving.state import Setup
 from serving.vllm_engine import VLLMEngine
 
@@ -27,6 +29,7 @@ class Parts:
     engines: Mapping[int, Engine]
     front: Front | None = None  # None: clients ask the one replica itself
     measure: Callable[[Setup], Room] = lambda setup: Room()
+    staging: Callable[[Path, Registry], Staging] = StoreStaging
 
 
 #: Makes the parts of a deployment in its folder; they find again what runs there.

@@ -22,7 +22,6 @@ from serving.leadership import Leadership
 from serving.metrics import unwatch, watch
 from serving.middleware import Fence
 from serving.parts import MakeParts, Parts, parts_on_this_machine
-from serving.staging import StoreStaging
 
 __all__ = ["Source", "declared_in", "run_controllers"]
 
@@ -235,7 +234,7 @@ class _Member:
             declared,
             registry,
             self._parts.engines,
-            StoreStaging(self._folder / "files", registry),
+            self._parts.staging(self._folder / "files", registry),
             epoch=self._leadership.lease.epoch,
             front=self._parts.front,
             measure=self._parts.measure,

@@ -55,6 +55,8 @@ class VLLMEngine:
         self._child.spawn(command, _environment(os.environ, self._settings, code))
 
     async def observe(self) -> Observation:
+        if self._child.refresh():
+            await self._drop_client()
         record = self._child.record
         if record is None or (record.pid is None and not self._child.is_alive()):
             return Observation(Phase.ABSENT)

@@ -139,7 +139,7 @@ def test_a_process_that_was_started_but_not_recorded_is_found_by_its_token(proce
         other = process_place.make()
         assert (await other.observe()).phase is Phase.READY
         await other.stop(5)
-        assert (await engine.observe()).phase is Phase.DEAD
+        assert (await engine.observe()).phase is Phase.ABSENT, "it heeds what the other recorded"
         await engine.close()
 
     asyncio.run(work())
