@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ class Conditions:
     deadline: float | None = None  # from when it was asked for to its end, attempts and waiting together
     backoff: float | None = None  # before the first retry; each later one waits twice as long
     secrets: tuple[str, ...] = ()  # what it is given in its environment, and where that is to be had
+    env: Mapping[str, str] = field(default_factory=dict)  # ... and what else, by name; nothing secret
 
     def __post_init__(self) -> None:
         for name in ("timeout", "queue_timeout", "deadline", "backoff"):
@@ -49,7 +50,7 @@ class Conditions:
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON: what is set."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
+        return {name: value for name, value in asdict(self).items() if value not in (None, (), {})}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:

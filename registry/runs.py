@@ -141,6 +141,7 @@ class RunRequest:
     place: str | None = None  # which of its parent's steps it is; asked for twice, it is one run
     signature: str | None = None  # digest of the task and what it is given
     cache_key: str | None = None  # digest of all that decides what it makes; None: it is not cached
+    kept: tuple[str, ...] = ()  # for a step that is done anew from a step of its own on: those before that
     key: str | None = None  # asked for twice with the same key, it is one run
     captured: Mapping[str, Any] = field(default_factory=dict)  # commit, diff, lock ...
     conditions: Conditions = field(default_factory=Conditions)

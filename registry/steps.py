@@ -28,6 +28,17 @@ class Change:
     inputs: Mapping[str, str] = field(default_factory=dict)  # references by parameter
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A fork that begins inside a step: that step is done anew with some of its own steps kept."""
+
+    place: str  # of the step that is entered
+    kept: tuple[str, ...]  # ids of those of its steps that it keeps
+    begin: str | None  # place of the step of its own with which it begins
+    change: Change | None = None  # what it does differently at that step
+    inside: Inside | None = None  # where it begins inside of that step in turn
+
+
 def task_name(task: str) -> str:
     """The short name of a task: "train" of "train.py:train"."""
     return task.rpartition(":")[2]

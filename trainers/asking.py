@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from registry.artifacts import Artifact, StoredContent
 from registry.errors import InvalidInput
 from registry.protocol import Registry
 from registry.runs import Run, RunRequest
-from registry.steps import Change
+from registry.steps import Change, Inside
 from trainers.caching import Basis, code_of, lock_digest
 from trainers.catalogue import is_recipe
 from trainers.patience import insist
@@ -28,6 +28,9 @@ class Requests:
         self._run = run
         self._code = code.resolve()
         self._change = change_of(run.captured)
+        self._inside = inside_of(run.captured)
+        # What a person asked to have done anew is done, whatever is in the cache.
+        self._anew = {run.captured.get("fork", {}).get("begin"), self._inside and self._inside.place}
 
     def make(self, task: Task[..., Any], given: Mapping[str, Any], place: str) -> RunRequest:
         """The request for one step: checked, with content in the place of names.
@@ -51,9 +54,10 @@ class Requests:
             # A recipe's code is podium's, whose version is in the lock.
             code = code_of(file, task.function.__name__, self._code) if file else {}
             basis = Basis(address, request.arguments, digests, code, lock_digest())
+        request = self._entered(request, place)
         return replace(
             request,
-            cache_key=basis.key if basis else None,
+            cache_key=basis.key if basis and place not in self._anew else None,
             captured={**request.captured, **({"cache": basis.to_json()} if basis else {})},
             task=address,
             code=self._run.code if file else None,
@@ -63,6 +67,14 @@ class Requests:
             place=place,
             signature=signature_of(address, request.arguments, digests),
         )
+
+    def _entered(self, request: RunRequest, place: str) -> RunRequest:
+        """With what a fork that begins inside this step keeps and changes there."""
+        if self._inside is None or self._inside.place != place:
+            return request
+        inside = self._inside
+        fork = {"of": self._run.id, **fork_record(inside.begin, inside.change, inside.inside)}
+        return replace(request, kept=inside.kept, captured={**request.captured, "fork": fork})
 
     def _resolve(self, reference: str) -> StoredContent:
         """Something in the registry that the pipeline's code names."""
@@ -89,7 +101,37 @@ def _content(name: str, given: Artifact) -> StoredContent:
     return given.content
 
 
+def fork_record(begin: str | None, change: Change | None, inside: Inside | None) -> dict[str, Any]:
+    """What a forked run does differently, as its record keeps it; `change_of` and `inside_of` read it."""
+    found = {
+        "begin": begin,
+        "change": asdict(change) if change else None,
+        "inside": asdict(inside) if inside else None,
+    }
+    return {name: each for name, each in found.items() if each is not None}
+
+
 def change_of(captured: Mapping[str, Any]) -> Change | None:
     """What a run that was forked from another does differently at one step, from its record."""
-    stored = captured.get("fork", {}).get("change")
+    return _change(captured.get("fork", {}).get("change"))
+
+
+def inside_of(captured: Mapping[str, Any]) -> Inside | None:
+    """The step inside of which a forked run begins, from its record; None where it begins with a step."""
+    return _inside(captured.get("fork", {}).get("inside"))
+
+
+def _change(stored: Mapping[str, Any] | None) -> Change | None:
     return Change(**stored) if stored else None
+
+
+def _inside(stored: Mapping[str, Any] | None) -> Inside | None:
+    if not stored:
+        return None
+    return Inside(
+        stored["place"],
+        tuple(stored["kept"]),
+        stored["begin"],
+        _change(stored["change"]),
+        _inside(stored["inside"]),
+    )

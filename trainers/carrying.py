@@ -135,11 +135,12 @@ class Carried:
         run = self.claim.run
         secrets = await asyncio.to_thread(find_secrets, run.conditions.secrets, os.environ)
         self._mask = Mask(secrets.values())
+        environment = await asyncio.to_thread(self._environment)
         with self._around.devices.lease(run.resources) as devices:
             self._execution = await self._around.executor.start(
                 _command(self.claim, folder),
                 folder=folder,
-                environment={**child_environment(self._around.registry.settings), **devices, **secrets},
+                environment=environment | devices | secrets,
                 deadline=self._confirmed,
                 sink=self._take,
                 limits=limits_of(run, datetime.now(UTC), self._around.grace),
@@ -149,6 +150,13 @@ class Carried:
             ended = await self._execution.wait()
         reached("run.ended")
         return ended
+
+    def _environment(self) -> dict[str, str]:
+        settings = self._around.registry.settings
+        environment = {**child_environment(settings), **self.claim.run.conditions.env}
+        if settings.server is not None:  # a task gets a token for its own run, not the worker's
+            environment["PODIUM_TOKEN"] = self._registry.identity.for_run(self.claim.run.id).secret
+        return environment
 
     def _take(self, printed: bytes) -> None:
         self._log.add(self._mask.feed(printed))

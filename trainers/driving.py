@@ -19,7 +19,7 @@ from registry.errors import InvalidInput, PodiumError
 from registry.protocol import Registry
 from registry.runs import ENDED, Run, RunRequest, RunState
 from trainers.asking import Requests
-from trainers.errors import PipelineDiverged
+from trainers.errors import NoWorker, PipelineDiverged, TaskTimeoutError
 from trainers.outcome import describe
 from trainers.parameters import to_plain
 from trainers.patience import insist
@@ -110,8 +110,17 @@ class Driver:
         return known
 
     def _ask(self, request: RunRequest) -> Run:
-        self._placing.check(request)
-        return self._registry.steps.ask(request)
+        if request.cache_key is None:
+            self._placing.check(request)
+            return self._registry.steps.ask(request)
+        step = self._registry.steps.ask(request)  # what is in the cache, or is being made, needs no worker
+        if step.state is RunState.QUEUED and step.waits_for is None:
+            try:
+                self._placing.check(request)
+            except NoWorker:
+                self._registry.runs.cancel(step.id)
+                raise
+        return step
 
     async def _write(self, act: Callable[[], T]) -> T:
         assert self._loop is not None
@@ -170,7 +179,7 @@ class Driver:
             return self._give(task, known)
         record, began = self._registry.steps.record, _now()
         try:
-            result = await _plainly(task, given)
+            result = await _in_time(task, given)
             plain = to_plain(result, task.annotation)
         except Exception as error:
             _, described = describe(error)
@@ -183,6 +192,20 @@ class Driver:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+async def _in_time(task: Task[..., Any], given: Mapping[str, Any]) -> Any:
+    try:
+        async with asyncio.timeout(task.timeout) as limit:
+            return await _plainly(task, given)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise  # the task's own
+        raise TaskTimeoutError(
+            f"It was ended after {task.timeout:.1f} s, which is as long as it may run.",
+            remedy="Give the task more time, or less to do.",
+            limit=task.timeout,
+        ) from error
 
 
 async def _plainly(task: Task[..., Any], given: Mapping[str, Any]) -> Any:

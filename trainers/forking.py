@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from registry.errors import InvalidInput, PodiumError
 from registry.protocol import Registry
 from registry.runs import Run, RunRequest
-from registry.steps import Change, find, kept, names
+from registry.steps import Change, Inside, find, kept, names
+from trainers.asking import fork_record
 from trainers.caching import code_of
 from trainers.locating import load_task, split
 from trainers.parameters import to_plain
@@ -59,32 +60,72 @@ def rerun(
 ) -> Resumed:
     """Queue a new run that reuses what came before the step ``start``; that and what follows is done anew.
 
-    ``changes`` are arguments of that step or of the pipeline by parameter. One that the pipeline handed on to
-    the step is changed in the pipeline.
+    ``start`` is ``train``, or ``outer/train`` for a step of the step ``outer``; what came before it in
+    ``outer`` is reused as well. ``changes`` are arguments of that step, or of one that it is in, by
+    parameter. One that was handed on to the step is changed where it came from, unless a step that is reused
+    was given it, too.
 
     Raises:
         NotFound, InvalidInput: there is no such step or parameter; the message lists those that there are.
     """
     found = registry.runs.get(run)
-    steps = registry.steps.of(found.id)
-    step = find(steps, start) if start is not None else None
-    reused = [each.id for each in kept(steps, step)] if step is not None else []
+    levels = _levels(registry, found, start)
     with ExitStack() as stack:
         located = None if recorded_code else _as_it_is_now(registry, found)
         changed = () if located is None else _changed_tasks(registry, found, located)
         notices = () if located is None else (*located.notices, _tell(changed))
         located = located or _recorded(registry, found, stack)
-        to_pipeline, to_step = _divide(found, step, located, changes or {})
-        request = _request(registry, found, located, to_pipeline, pool)
-    change = _change(step, to_step)
+        divided = _divide(found, levels, located, changes or {})
+        request = _request(registry, found, located, divided[0], pool)
     fork = {
         "of": found.id,
-        "from": names(steps)[step.id] if step is not None else None,
+        "from": "/".join(level.name for level in levels) or None,
         "set": {name: str(value) for name, value in (changes or {}).items()},
-        **({"change": asdict(change)} if change else {}),
+        **_record(levels, divided[1:]),
     }
     request = replace(request, captured={**request.captured, "fork": fork})
-    return Resumed(registry.steps.fork(request, reused), notices, changed)
+    return Resumed(
+        registry.steps.fork(request, [each.id for each in levels[0].kept] if levels else ()), notices, changed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A step with which a fork begins, or in which it does."""
+
+    step: Run
+    name: str  # among its siblings
+    kept: Sequence[Run]  # those of its siblings that are reused
+
+
+def _levels(registry: Registry, run: Run, start: str | None) -> list[_Level]:
+    """The steps on the way to ``start``, from the top."""
+    levels: list[_Level] = []
+    for name in start.split("/") if start is not None else []:
+        above = levels[-1].step if levels else run
+        # Of one that was reused as a whole, the run that did it has the steps.
+        steps = registry.steps.of(above.source or above.id)
+        step = find(steps, name)
+        levels.append(_Level(step, names(steps)[step.id], kept(steps, step)))
+    return levels
+
+
+def _record(levels: Sequence[_Level], changes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the fork does differently below the pipeline, level by level, from within."""
+    inside: Inside | None = None
+    for above, below, change in zip(levels[-2::-1], levels[:0:-1], changes[:0:-1], strict=True):
+        place = _place(above.step)
+        reused = tuple(step.id for step in below.kept)
+        inside = Inside(place, reused, _place(below.step), _change(below.step, change), inside)
+    if not levels:
+        return {}
+    first = levels[0].step
+    return fork_record(_place(first), _change(first, changes[0]), inside)
+
+
+def _place(step: Run) -> str:
+    assert step.place is not None, "a step has a place"
+    return step.place
 
 
 def _as_it_is_now(registry: Registry, run: Run) -> Located | None:
@@ -139,24 +180,29 @@ def _changed(task: str, before: Path, now: Path, *, alone: bool = False) -> list
 
 
 def _divide(
-    run: Run, step: Run | None, located: Located, changes: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Which changes are the pipeline's, and which the step's."""
-    task = load_task(step.task, located.root) if step is not None else None
-    to_pipeline, to_step = {}, {}
+    run: Run, levels: Sequence[_Level], located: Located, changes: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Which changes are the pipeline's, and which those of the step of each level.
+
+    A change is made at the innermost that has the parameter, or where that was handed on from; but not above
+    what is reused and was handed the same, which would be given something else then.
+    """
+    runs = [run, *(level.step for level in levels)]
+    tasks = [located.task, *(load_task(step.task, located.root) for step in runs[1:])]
+    divided: list[dict[str, Any]] = [{} for _ in runs]
     for name, value in changes.items():
-        if task is not None and step is not None and name in task.parameters:
-            if _handed_on(run, step, name, located.task):
-                to_pipeline[name] = value
-            else:
-                to_step[name] = _read(task, name, value)
-        elif name in located.task.parameters:
-            to_pipeline[name] = value
-        else:
-            raise InvalidInput(
-                f"There is no parameter '{name[:80]}'.", remedy=_parameters(located.task, task)
-            )
-    return to_pipeline, to_step
+        having = [level for level, task in enumerate(tasks) if name in task.parameters]
+        if not having:
+            raise InvalidInput(f"There is no parameter '{name[:80]}'.", remedy=_parameters(tasks))
+        at = having[-1]
+        while at:
+            above = runs[at - 1], tasks[at - 1]
+            reused = any(_handed_on(step, name, *above) for step in levels[at - 1].kept)
+            if reused or not _handed_on(runs[at], name, *above):
+                break
+            at -= 1
+        divided[at][name] = _read(tasks[at], name, value) if at else value
+    return divided
 
 
 def _read(task: Task[..., Any], name: str, value: Any) -> Any:
@@ -165,7 +211,7 @@ def _read(task: Task[..., Any], name: str, value: Any) -> Any:
     return value if parameter.artifacts else to_plain(parameter.read(value), parameter.annotation)
 
 
-def _handed_on(run: Run, step: Run, name: str, pipeline: Task[..., Any]) -> bool:
+def _handed_on(step: Run, name: str, run: Run, pipeline: Task[..., Any]) -> bool:
     """Whether the pipeline gave to the step what it was given itself under that name."""
     if name not in pipeline.parameters:
         return False
@@ -176,9 +222,13 @@ def _handed_on(run: Run, step: Run, name: str, pipeline: Task[..., Any]) -> bool
     return name in step.arguments and given == step.arguments[name]
 
 
-def _parameters(pipeline: Task[..., Any], step: Task[..., Any] | None) -> str:
-    said = f"The pipeline '{pipeline.name}' has {', '.join(pipeline.parameters) or 'none'}"
-    return said + (f"; the step '{step.name}' has {', '.join(step.parameters)}." if step else ".")
+def _parameters(tasks: Sequence[Task[..., Any]]) -> str:
+    what = ["pipeline", *["step"] * (len(tasks) - 1)]
+    said = (
+        f"the {w} '{t.name}' has {', '.join(t.parameters) or 'none'}"
+        for w, t in zip(what, tasks, strict=True)
+    )
+    return f"{'; '.join(said)}.".replace("the", "The", 1)
 
 
 def _request(
@@ -200,12 +250,12 @@ def _request(
     )
 
 
-def _change(step: Run | None, to_step: Mapping[str, Any]) -> Change | None:
-    if step is None or step.place is None or not to_step:
+def _change(step: Run, to_step: Mapping[str, Any]) -> Change | None:
+    if not to_step:
         return None
     taken = {each.parameter for each in step.inputs}
     return Change(
-        step.place,
+        _place(step),
         {name: value for name, value in to_step.items() if name not in taken},
         {name: value for name, value in to_step.items() if name in taken},
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from registry.protocol import Registry
 from registry.resources import Resources
-from registry.runs import PRIVATE, RunRequest, Worker
+from registry.runs import PRIVATE, Run, RunRequest, Worker
 from trainers.errors import NoWorker
 from trainers.private import living_workers
 
@@ -15,7 +15,7 @@ from trainers.private import living_workers
 _BELIEVED = 2.0
 
 
-def check_possible(request: RunRequest, workers: Sequence[Worker]) -> None:
+def check_possible(request: RunRequest | Run, workers: Sequence[Worker]) -> None:
     """Raise `NoWorker`, with the names of what is lacking, when none of ``workers`` could ever do it.
 
     Where there is no worker at all nothing is said: one may be on its way.
@@ -35,6 +35,15 @@ def check_possible(request: RunRequest, workers: Sequence[Worker]) -> None:
     )
 
 
+def check_left_to_workers(registry: Registry, request: RunRequest | Run) -> None:
+    """`check_possible` for what nobody waits for, so that it does not lie in the queue for ever.
+
+    Raises:
+        NoWorker: workers of its pool live, and none of them could ever do it.
+    """
+    check_possible(request, living_workers(registry, request.pool))
+
+
 class Placing:
     """The workers of the pools that a pipeline's steps go to."""
 
@@ -45,12 +54,9 @@ class Placing:
         self._possible: set[tuple[str, Resources]] = set()
 
     def check(self, request: RunRequest) -> None:
-        """`check_possible` with the workers that live. A private worker does its tree as well as it can.
-
-        What may be in the cache needs no worker.
-        """
+        """`check_possible` with the workers that live. A private worker does its tree as well as it can."""
         demand = (request.pool, request.resources)
-        if self._private or request.cache_key is not None or demand in self._possible:
+        if self._private or demand in self._possible:
             return
         check_possible(request, self._living(request.pool))
         self._possible.add(demand)

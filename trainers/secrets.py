@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from registry.capture.secrets import REMOVED
+from registry.capture.secrets import REMOVED, find_secret, is_secret_name
 from registry.errors import InvalidInput, PodiumError
 from trainers.errors import ImagePullBackOffError
 
@@ -42,6 +42,27 @@ def check_secrets(specifications: Iterable[str]) -> tuple[str, ...]:
                 remedy="Write NAME, NAME=file:PATH or NAME=PROVIDER:KEY, never the value.",
             )
     return checked
+
+
+def check_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables for the environment of a task's process, if all can be recorded and given to it.
+
+    Raises:
+        InvalidInput: one has no name that can be used, is podium's own, is no text, or looks like a secret.
+    """
+    for name, value in env.items():
+        if not isinstance(value, str) or "\0" in value or _NAME.fullmatch(name) is None:
+            raise InvalidInput(f"'{name}' in env= is no variable.", remedy="Give names and values as text.")
+        if name.startswith("PODIUM_"):
+            raise InvalidInput(
+                f"'{name}' in env= is podium's own.", remedy="Set it where the worker is started."
+            )
+        if is_secret_name(name) or find_secret(value) is not None:
+            raise InvalidInput(
+                f"'{name}' in env= looks like a secret, and is kept for good.",
+                remedy=f"Name it in secrets=, such as secrets=('{name}',); its value stays with the worker.",
+            )
+    return dict(env)
 
 
 def secret_names(specifications: Iterable[str]) -> list[str]:

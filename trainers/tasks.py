@@ -22,7 +22,7 @@ from registry.resources import Resources
 from registry.runs import RunRequest
 from registry.values import Role
 from trainers.parameters import Parameter, parameters_of, result_classes, to_plain
-from trainers.secrets import check_secrets
+from trainers.secrets import check_secrets, check_variables
 from trainers.stepping import current_stepper
 
 P = ParamSpec("P")
@@ -31,6 +31,8 @@ R = TypeVar("R")
 #: Parameters that a run fills in where a task has them: its checkpoints, a folder for its result, and a
 #: listener for its log.
 PROVIDED = frozenset({"checkpoints", "output", "on_log"})
+#: Options that only a process of its own can keep.
+_NOT_INLINE = ("retries", "backoff", "queue_timeout", "deadline", "secrets", "env", "publish", "cache")
 
 
 class Task(Generic[P, R]):
@@ -49,6 +51,7 @@ class Task(Generic[P, R]):
         queue_timeout: float | None = None,
         deadline: float | None = None,
         secrets: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
         publish: str | None = None,
         roles: Mapping[str, Role] | None = None,
         cache: str | None = None,
@@ -66,11 +69,13 @@ class Task(Generic[P, R]):
         self.queue_timeout = queue_timeout
         self.deadline = deadline
         self.secrets = check_secrets(secrets)
+        self.env = check_variables(env or {})
         self.publish = publish
         self.cache = _check_cache(cache)
         self.inline = inline
         self.key = key
         self._roles = dict(roles or {})
+        self._check_inline()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         stepper = current_stepper()
@@ -96,7 +101,21 @@ class Task(Generic[P, R]):
             _check_cache(options["cache"])
         changed = copy.copy(self)
         vars(changed).update(options)
+        changed._check_inline()
         return changed
+
+    def _check_inline(self) -> None:
+        """Refuse what a driver does not do for a step in its own process."""
+        if not self.inline:
+            return
+        given = [name for name in _NOT_INLINE if getattr(self, name)]
+        if self.timeout is not None and not inspect.iscoroutinefunction(self.function):
+            given.append("timeout")  # nothing could end a plain call
+        if given:
+            raise InvalidInput(
+                f"'{self.name}' is done by its driver (inline), which has no {' and no '.join(given)}.",
+                remedy="Leave that out, or leave inline out.",
+            )
 
     @cached_property
     def _signature(self) -> inspect.Signature:
@@ -157,6 +176,7 @@ class Task(Generic[P, R]):
             deadline=self.deadline,
             backoff=self.backoff,
             secrets=tuple(self.secrets),
+            env=self.env,
         )
 
     @cached_property
@@ -235,9 +255,11 @@ class TaskEnvironment:
     resources: Resources = field(default_factory=Resources)
     pool: str = "default"
     secrets: Sequence[str] = ()  # what its tasks are given in their environment: see `trainers.secrets`
+    env: Mapping[str, str] = field(default_factory=dict)  # ... and what is no secret, by name
 
     def __post_init__(self) -> None:
         check_secrets(self.secrets)
+        check_variables(self.env)
 
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
@@ -286,7 +308,8 @@ class TaskEnvironment:
         what an input is to the result where its class does not tell.
 
         ``cache="auto"`` lets a step be reused wherever the same code was given the same. ``inline`` has its
-        driver do it in its own process: for what takes milliseconds and returns plain values.
+        driver do it in its own process: for what takes milliseconds and returns plain values. Of the options
+        such a step has the ``timeout`` alone, where its function is ``async``.
         """
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -301,6 +324,7 @@ class TaskEnvironment:
                 queue_timeout=queue_timeout,
                 deadline=deadline,
                 secrets=self.secrets,
+                env=self.env,
                 publish=publish,
                 roles=roles,
                 cache=cache,

@@ -112,9 +112,9 @@ class StoredRuns:
     ) -> list[Run]:
         asked = {"state": state.value if state else None, "task": task, "parent": parent, "limit": limit}
         found = self._list(**asked)
-        return self._list(**asked) if self._waited_too_long(found) else found
+        return [*self._list(**asked)] if self._waited_too_long(found) else [*found]
 
-    def _list(self, **asked: Any) -> list[Run]:
+    def _list(self, **asked: Any) -> Sequence[Run]:
         with self._session.reading() as reader:
             return [run_rows.run(reader, row) for row in reader.all(_LIST, **asked)]
 

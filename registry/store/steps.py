@@ -124,6 +124,8 @@ class StoredSteps:
         flight = self._flight(transaction, request.cache_key, "")
         run_id = run_queue.insert(transaction, self._session, wanted, waits_for=flight)
         assert run_id is not None  # steps have no key of the journal's
+        if request.kept:
+            _copy_steps(transaction, run_rows.load(transaction, run_id), request.kept)
         return self._settle(transaction, run_id, request.cache_key)
 
     def _flight(self, transaction: Transaction, key: str | None, run: str) -> str | None:
@@ -244,13 +246,16 @@ class StoredSteps:
             run_id = run_queue.insert(transaction, self._session, wanted)
             assert run_id is not None
             run = run_rows.load(transaction, run_id)
-            copies = [
-                {"id": uuid.uuid4().hex[:12], "step": step, "parent": run.id, "root": run.root, "depth": 1}
-                for step in kept
-            ]
-            transaction.execute_many(_COPY_STEP, copies)
-            rows = [{"run": copy["id"], "source": copy["step"]} for copy in copies]
-            transaction.execute_many(_COPY_INPUTS, rows)
-            transaction.execute_many(_COPY_OUTPUTS, rows)
+            _copy_steps(transaction, run, kept)
             run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, run)
             return run
+
+
+def _copy_steps(transaction: Transaction, run: Run, kept: Sequence[str]) -> None:
+    """Give ``run`` the steps ``kept`` (run ids) of another as its own."""
+    above = {"parent": run.id, "root": run.root, "depth": run.depth + 1}
+    copies = [{"id": uuid.uuid4().hex[:12], "step": step, **above} for step in kept]
+    transaction.execute_many(_COPY_STEP, copies)
+    rows = [{"run": copy["id"], "source": copy["step"]} for copy in copies]
+    transaction.execute_many(_COPY_INPUTS, rows)
+    transaction.execute_many(_COPY_OUTPUTS, rows)

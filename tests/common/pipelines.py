@@ -83,6 +83,12 @@ async def sweep(outside: str, rates: list[float]) -> list[float]:
     return await gather_map(arm, rates, concurrency=4)
 
 @cpu.task
+async def nested(outside: str, lr: float = 1.0) -> list:
+    """Two pipelines in one, and what follows from both."""
+    scores = [(await post_train(outside, text=text, lr=lr))["score"] for text in ("dog", "cat")]
+    return [*scores, await unlike(outside)]
+
+@cpu.task
 async def deep(outside: str, depth: int) -> int:
     return 1 + await deep(outside, depth - 1) if depth else 0
 

@@ -121,6 +121,29 @@ def test_what_does_not_exist_is_named(podium: Podium, pipelines: Pipelines) -> N
     podium("runs", "tree", "nothing", status=2)
 
 
+def test_rerun_from_a_step_of_a_step_leaves_what_came_before_it_in_there(
+    podium: Podium, pipelines: Pipelines
+) -> None:
+    first = run(podium, pipelines, "nested")
+    before = len(pipelines.executions())
+    start = "post_train#2/train"
+    again = podium("runs", "rerun", first["run"], "--from", start, "--set", "name=other", "--set", "lr=9")
+    # The rate came from the top, but it is set below: the first pipeline was given it, too, and is kept.
+    assert "lr" not in podium("runs", "show", again["run"])["arguments"]
+    assert [again["result"][0], again["result"][1]] == [1.0, 9.0]
+    # Only what began with that step was done: the training under its other name, its score, and what follows.
+    assert sorted(pipelines.executions()[before:]) == sorted(["other", "evaluate", "unlike"])
+    outer = podium("runs", "tree", again["run"])["steps"]
+    assert [step["reused"] for step in outer] == [True, False, False]
+    assert [step["reused"] for step in outer[1]["steps"]] == [True, False, False]
+    # What was reused as a whole can be entered, too: its steps are those of the run that did it.
+    third = podium("runs", "rerun", again["run"], "--from", "post_train#1/evaluate")
+    inner = podium("runs", "tree", third["run"])["steps"][0]["steps"]
+    assert [step["reused"] for step in inner] == [True, True, False]
+    unknown = podium("runs", "rerun", first["run"], "--from", "post_train#2/tran", status=2)
+    assert "prepare, train, evaluate" in unknown["remedy"]
+
+
 def test_the_cache_says_why(podium: Podium, pipelines: Pipelines) -> None:
     first = run(podium, pipelines, "sweep", "--rates", "[1]")
     assert "No earlier run" in podium("cache", "explain", first["run"], "cached")["reason"]

@@ -22,10 +22,12 @@ from tests.common.workers import PODIUM, Tasks, WorkerProcess
 pytestmark = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 
 FILE = """
+import os
+
 from registry import Dataset
 from trainers import Resources, TaskEnvironment
 
-env = TaskEnvironment("cpu")
+env = TaskEnvironment("cpu", env={"MODE": "fast"})
 big = TaskEnvironment("big", resources=Resources(gpu="H999:8"))
 
 @env.task
@@ -41,6 +43,10 @@ def fail() -> int:
 @env.task
 def leave() -> int:
     raise SystemExit(0)
+
+@env.task
+def mode() -> str:
+    return os.environ["MODE"]
 
 @big.task
 def huge() -> str:
@@ -162,6 +168,18 @@ def test_a_worker_that_is_up_takes_the_run(
     wait_until(lambda: registry.runs.get(said["run"]).state is RunState.SUCCEEDED, 60, worker.said)
     assert f"run {said['run']}: succeeded" in worker.said()
     assert podium("runs", "list")[0]["result"] == 1
+
+
+def test_what_no_worker_that_is_up_can_do_is_not_left_to_them(
+    podium: Podium, registry: Registry, worker: WorkerProcess
+) -> None:
+    wait_until(registry.workers.all, 60, worker.said)
+    assert "gpu H999:8" in podium("run", f"{podium.file}:huge", "--detach", status=3)["message"]
+    assert registry.runs.list() == []
+
+
+def test_a_task_finds_its_variables(podium: Podium) -> None:
+    assert podium("run", f"{podium.file}:mode")["result"] == "fast"
 
 
 def test_a_run_that_is_asked_for_here_is_left_alone_by_workers(

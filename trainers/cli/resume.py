@@ -11,6 +11,7 @@ from trainers.cli.run import refuse_detached_here, see_through
 from trainers.forking import Resumed
 from trainers.forking import recover as recover_run
 from trainers.forking import rerun as rerun_run
+from trainers.placing import check_left_to_workers
 
 _recorded = click.option(
     "--recorded-code", is_flag=True, help="Use the code that was recorded, though its file has changed."
@@ -33,13 +34,19 @@ def recover(out: Output, run: str, take_over: bool, recorded_code: bool, detach:
 
     Steps that are finished are reused; what failed is done again, with the file as it is now.
     """
+    _check_detached(out, run, detach)
     resumed = recover_run(out.registry, run, take_over=take_over, recorded_code=recorded_code)
     _see_through(out, resumed, detach=detach, local=False, strict=strict)
 
 
 @click.command()
 @click.argument("run")
-@click.option("--from", "start", metavar="STEP", help="The step to begin with; 'train#3' of several.")
+@click.option(
+    "--from",
+    "start",
+    metavar="STEP",
+    help="The step to begin with; 'train#3' of several, 'outer/train' in one.",
+)
 @click.option(
     "--set", "changes", multiple=True, metavar="NAME=VALUE", help="An argument of it, or of the run."
 )
@@ -61,10 +68,12 @@ def rerun(
     """Run it anew from a step on; what came before that step is reused.
 
         podium runs rerun RUN --from train --set lr=5e-5
+        podium runs rerun RUN --from post_train#2/train
 
     It is a new run. Without --from nothing is reused.
     """
     refuse_detached_here(local=local, detach=detach)
+    _check_detached(out, run, detach)
     resumed = rerun_run(
         out.registry,
         run,
@@ -74,6 +83,11 @@ def rerun(
         recorded_code=recorded_code,
     )
     _see_through(out, resumed, detach=detach, local=local, strict=strict)
+
+
+def _check_detached(out: Output, run: str, detach: bool) -> None:
+    if detach:
+        check_left_to_workers(out.registry, out.registry.runs.get(run))
 
 
 def _see_through(out: Output, resumed: Resumed, *, detach: bool, local: bool, strict: bool) -> None:

@@ -18,6 +18,7 @@ from trainers.cli.shown import result_of, run_data
 from trainers.errors import RunFailed
 from trainers.following import follow
 from trainers.parameters import options_to_mapping
+from trainers.placing import check_left_to_workers
 from trainers.private import able_workers, private_capacity, private_worker
 from trainers.submitting import Located, locate, prepare
 
@@ -101,6 +102,8 @@ def _submit(
     request = prepare(out.registry, located, arguments, publish=publish)
     if local:
         request = replace(request, pool=private_pool())
+    if detach:
+        check_left_to_workers(out.registry, request)
     see_through(out, out.registry.runs.queue(request), detach=detach, local=local, strict=strict)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 
 from registry import Registry
 from registry.errors import InvalidInput
+from registry.processes import Process
 from registry.resources import Resources
-from registry.runs import Cause, Claim, Run, RunError, RunRequest, RunState
+from registry.runs import Cause, Claim, Run, RunError, RunRequest, RunState, Worker
 from tests.common.registries import Place
 from trainers import Task, TaskEnvironment, gather_map, now, random
 from trainers.driving import Driver
-from trainers.errors import PipelineDiverged, TaskCancelledError, TaskError
+from trainers.errors import NoWorker, PipelineDiverged, TaskCancelledError, TaskError, TaskTimeoutError
 
 CLASS = {"class": "builtins:ValueError"}
 ROOM = Resources(cpu=8, memory="8Gi")
@@ -240,3 +242,39 @@ def test_a_call_that_does_not_fit_is_an_error_before_anything_is_asked_for(execu
 def test_outside_of_a_pipeline_a_task_is_just_its_function() -> None:
     assert (double(2), half(3)) == (4, 1.5)
     assert random() != random()
+
+
+@env.task(inline=True, timeout=0.05)
+async def endless() -> None:
+    await asyncio.sleep(600)
+
+
+def test_a_step_in_the_drivers_process_ends_when_its_time_is_over(execution: Execution) -> None:
+    async def pipeline() -> float:
+        with pytest.raises(TaskTimeoutError) as late:
+            await endless()
+        return float(late.value.details["limit"])
+
+    assert execution.of(pipeline) == 0.05
+    assert execution.steps()["/endless#1"].state is RunState.FAILED
+
+
+@env.task(cache="auto", resources=Resources(gpu="H200:1"))
+def cached(x: int) -> int:
+    return x
+
+
+def test_what_no_worker_can_do_is_refused_at_once_also_where_it_might_be_in_the_cache(
+    execution: Execution,
+) -> None:
+    now = datetime.now(UTC)
+    worker = Worker("w", "default", ROOM, "host", Process.current().to_text(), now, now)
+    execution.registry.workers.register(worker)
+
+    async def pipeline() -> str:
+        with pytest.raises(NoWorker) as refused:
+            await cached(1)
+        return refused.value.message
+
+    assert "gpu H200:1" in execution.of(pipeline)
+    assert execution.steps()["/cached#1"].state is RunState.CANCELLED

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -167,3 +167,35 @@ def test_an_unknown_recipe_is_answered_with_those_there_are() -> None:
     with pytest.raises(TaskNotFound) as raised:
         recipe("stf")
     assert "sft" in raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"HF_TOKEN": "x"}, "secrets="),
+        ({"PLAIN": "hf_" + "a" * 30}, "secrets="),
+        ({"PODIUM_HOME": "/tmp"}, "worker"),
+        ({"A B": "x"}, "text"),
+        ({"A": 1}, "text"),
+    ],
+)
+def test_variables_that_cannot_be_kept_for_good_are_refused(env: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        TaskEnvironment("cpu", env=env)
+    assert said in refused.value.remedy
+
+
+def test_variables_are_recorded_with_the_run() -> None:
+    task = TaskEnvironment("cpu", env={"MODE": "fast"}).task(lambda: 1)
+    conditions = task.request({}).conditions
+    assert conditions.env == {"MODE": "fast"}
+    assert type(conditions).from_json(conditions.to_json()) == conditions
+
+
+@pytest.mark.parametrize("option", [{"retries": 1}, {"cache": "auto"}, {"publish": "a"}, {"timeout": 1.0}])
+def test_what_a_driver_cannot_do_for_a_step_of_its_own_process_is_refused(option: dict[str, Any]) -> None:
+    env = TaskEnvironment("cpu")
+    with pytest.raises(InvalidInput, match=f"no {next(iter(option))}"):
+        env.task(inline=True, **option)(lambda: 1)
+    with pytest.raises(InvalidInput, match=f"no {next(iter(option))}"):
+        env.task(inline=True)(lambda: 1).override(**option)
