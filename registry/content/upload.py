@@ -170,7 +170,7 @@ class _Upload:
         if self._index is not None and self._index.present([chunk]):
             return False
         # Not in the index, but perhaps sent by an upload that was broken off.
-        return bool(self._store.missing([chunk.key]))
+        return bool(self._store.missing([chunk.key], {chunk.key: chunk.size}))
 
     def _count(self, size: int) -> None:
         with self._lock:

@@ -70,7 +70,7 @@ class RemoteBlobs:
             raise wrong_size(self.url, key, buffer.nbytes)
         buffer[:] = data
 
-    def missing(self, keys: Collection[str]) -> set[str]:
+    def missing(self, keys: Collection[str], sizes: Mapping[str, int] | None = None) -> set[str]:
         asked, found = list(keys), set[str]()
         for first in range(0, len(asked), _MOST_KEYS):
             body = json.dumps({"keys": asked[first : first + _MOST_KEYS]}).encode()

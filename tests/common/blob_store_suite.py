@@ -103,6 +103,12 @@ class BlobStoreSuite:
         store.put(key_of(b"data"), b"data")
         assert store.read(key_of(b"data")) == b"data"
 
+    def test_a_chunk_of_another_size_than_it_should_have_counts_as_missing(self, store: BlobStore) -> None:
+        key = key_of(b"data")
+        store.put(key, b"data")
+        assert store.missing([key], {key: 4}) == set()
+        assert store.missing([key], {key: 5}) == {key}
+
     def test_the_list_has_keys_sizes_and_times_and_nothing_else(self, store: BlobStore) -> None:
         store.claim("database-1")
         store.put(key_of(b"one"), b"one")

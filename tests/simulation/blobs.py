@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,7 @@ class SharedStore:
             raise wrong_size(self.url, key, buffer.nbytes)
         buffer[:] = data
 
-    def missing(self, keys: Collection[str]) -> set[str]:
+    def missing(self, keys: Collection[str], sizes: Mapping[str, int] | None = None) -> set[str]:
         self._process.check()
         return {key for key in keys if key not in self._chunks}
 

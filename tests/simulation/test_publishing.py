@@ -76,7 +76,7 @@ def _believe_that_chunks_are_there(patch: pytest.MonkeyPatch) -> None:
     """What an upload meant to send counts as sent."""
     meant: set[tuple[int, str]] = set()
 
-    def missing(self: SharedStore, keys: object) -> set[str]:
+    def missing(self: SharedStore, keys: object, sizes: object = None) -> set[str]:
         new = {key for key in keys if (id(self._world), key) not in meant}  # type: ignore[attr-defined]
         meant.update((id(self._world), key) for key in new)
         return new & {key for key in new if key not in self._chunks}

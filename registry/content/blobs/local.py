@@ -11,7 +11,7 @@ import errno
 import os
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,8 +106,9 @@ class LocalStore:
             finally:
                 os.close(file)
 
-    def missing(self, keys: Collection[str]) -> set[str]:
-        return {key for key in keys if _size(self.path(key)) is None}
+    def missing(self, keys: Collection[str], sizes: Mapping[str, int] | None = None) -> set[str]:
+        found = {key: _size(self.path(key)) for key in keys}
+        return {key for key, size in found.items() if size is None or size != (sizes or {}).get(key, size)}
 
     def delete(self, key: str) -> None:
         path = self.path(key)

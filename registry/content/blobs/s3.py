@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, TypeVar
@@ -122,20 +122,23 @@ class S3Store:
             raise missing_chunk(self.url, key) from None
         raise AssertionError("the last attempt raises")
 
-    def missing(self, keys: Collection[str]) -> set[str]:
+    def missing(self, keys: Collection[str], sizes: Mapping[str, int] | None = None) -> set[str]:
         asked = list(keys)
         if len(asked) == 1:
-            return set() if self._has(asked[0]) else set(asked)
-        with ThreadPoolExecutor(_PARALLEL_HEADS) as pool:
-            return {key for key, found in zip(asked, pool.map(self._has, asked), strict=True) if not found}
+            found = [self._size(asked[0])]
+        else:
+            with ThreadPoolExecutor(_PARALLEL_HEADS) as pool:
+                found = list(pool.map(self._size, asked))
+        stored = zip(asked, found, strict=True)
+        return {key for key, size in stored if size is None or size != (sizes or {}).get(key, size)}
 
-    def _has(self, key: str) -> bool:
+    def _size(self, key: str) -> int | None:
         try:
             with translated(self.url):
-                self._client.head_object(Bucket=self._bucket, Key=self._name(key))
+                head = self._client.head_object(Bucket=self._bucket, Key=self._name(key))
         except KeyMissing:
-            return False
-        return True
+            return None
+        return int(head["ContentLength"])
 
     def sign(self, verb: str, key: str, size: int, seconds: int) -> tuple[str, dict[str, str]]:
         """The address and headers of a request for a chunk that somebody without credentials may send.

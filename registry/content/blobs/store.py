@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -69,8 +69,12 @@ class BlobStore(Protocol):
             ContentDamaged: there is no such chunk, or it has another size than the buffer.
         """
 
-    def missing(self, keys: Collection[str]) -> set[str]:
-        """Those of ``keys`` that are not stored."""
+    def missing(self, keys: Collection[str], sizes: Mapping[str, int] | None = None) -> set[str]:
+        """Those of ``keys`` that are not stored.
+
+        Where ``sizes`` (bytes) has a key, a chunk of another size, cut short by a damaged disk, is missing
+        too: whoever has its bytes sends them again.
+        """
 
     def delete(self, key: str) -> None:
         """Remove a chunk; nothing happens if it is not there."""

@@ -60,6 +60,15 @@ def test_the_same_content_has_the_same_manifest_and_is_sent_once(content: Path, 
     assert (second.bytes_sent, second.chunks_sent) == (0, 0)
 
 
+def test_a_chunk_that_a_disk_has_cut_short_is_mended_by_pushing_again(content: Path, tmp_path: Path) -> None:
+    local = LocalStore(tmp_path / "store")
+    (entry, *_) = upload(scan(content), local).manifest.files
+    chunk = entry.chunks[0]
+    os.truncate(local.path(chunk.key), chunk.size - 1)
+    assert upload(scan(content), local).chunks_sent == 1
+    assert local.read(chunk.key) == b"aaaa"
+
+
 def test_equal_files_are_sent_once(tmp_path: Path, store: StoreBehind) -> None:
     write_dataset(tmp_path / "content", {f"{n}.txt": b"same" for n in range(20)})
     assert _push(tmp_path / "content", store).chunks_sent == 1
