@@ -24,7 +24,7 @@ _START_SECONDS = 540
 
 
 def another_base() -> Iterator[Row]:
-    """From `promote` of a base to live, its adapter loaded and probed, beside a start of vLLM until it answers."""
+    """From `promote` of a base to live, its adapter loaded and probed, beside a bare start of vLLM."""
     if find_haproxy() is None:
         return
     base = models.kept("tiny-llama")
