@@ -61,7 +61,7 @@ class World:
     def start(self, *arguments: str, crash_at: str = "") -> subprocess.Popen[bytes]:
         with (self.home / "processes.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, event_process.__file__, *arguments],
+                [sys.executable, "-P", event_process.__file__, *arguments],
                 env={**self.environment, "PODIUM_CRASH_AT": crash_at},
                 stdout=log,
                 stderr=log,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -10,10 +11,19 @@ import pytest
 
 from registry.content import upload
 from tests.simulation import clock, threads
+from tests.simulation.process import current
 from tests.simulation.publishing import Inline
 from trainers import driving, patience, placing, reaping, watching, worker
 from triggers.executor import Executor
 from triggers.leadership import Leadership
+
+_uuid4 = uuid.uuid4
+
+
+def _id() -> uuid.UUID:
+    """An id that the seed decides, where a world's process asks for it."""
+    process = current.get()
+    return _uuid4() if process is None else uuid.UUID(int=process.world.ids.getrandbits(128), version=4)
 
 
 @pytest.fixture(scope="module", autouse=True)  # not the session: other tiers need real time
@@ -29,5 +39,8 @@ def _nothing_takes_real_time() -> Iterator[None]:
         patch.setattr(watching, "threading", ours)
         patch.setattr(driving, "ThreadPoolExecutor", threads.Pool)
         patch.setattr(worker, "boot_clock", clock.monotonic)
+        patch.setattr(worker, "secrets", SimpleNamespace(token_hex=lambda size: _id().hex[: 2 * size]))
+        patch.setattr(uuid, "uuid4", _id)
         patch.setattr(worker, "describe_environment", dict)
+        patch.setattr(worker, "memory_groups", lambda: None)
         yield

@@ -36,7 +36,7 @@ class Process:
         self.name = name
         self.alive = True
         self.death: asyncio.Future[None] = world.loop.create_future()
-        self.tasks: set[asyncio.Task[object]] = set()
+        self.tasks: dict[asyncio.Task[object], None] = {}  # in the order in which they began
         self._paused_until = 0.0
         self._skew = world.random.uniform(-1, 1) * world.faults.skew if world.faults.skew else 0.0
         self._strand: _Strand | None = None

@@ -219,7 +219,7 @@ async def _interfere(process: Process, registry: SharedRegistry, told: Told) -> 
     world = process.world
     if not told.roots:
         return
-    chosen = world.random.choice(sorted(told.roots))
+    chosen = world.random.choice(list(told.roots))
     match world.random.choices(("take over", "recover", "fork", "cancel"), (3, 2, 3, 1))[0]:
         case "take over":
             await _recover(process, registry, told, chosen, take_over=True)
@@ -247,7 +247,7 @@ async def _recover(
 
 
 async def _recover_failed(process: Process, registry: SharedRegistry, told: Told) -> None:
-    for run in sorted(told.roots):
+    for run in list(told.roots):
         found = await process.interleaved(lambda run=run: registry.runs.get(run))
         if found.error is not None and found.error.type == "PipelineDiverged":
             raise_later(process.world, f"{run} asks for other steps than before: {found.error.message}")

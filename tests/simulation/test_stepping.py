@@ -29,6 +29,11 @@ def test_in_fair_weather_each_step_is_done_once() -> None:
     assert sorted(attempts) == [(0,), (1,)]  # 0: what a driver did itself
 
 
+def test_a_schedule_is_the_same_for_the_same_seed() -> None:
+    first, second = (play(3, faults=ROUGH, acts=3) for _ in range(2))
+    assert first.log == second.log
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_death_at_any_point_costs_no_finished_step(point: str) -> None:
     for count in reachable(play().counts[point], most=1):

@@ -99,6 +99,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        self.ids = random.Random(self.seed)  # of runs, events and workers: part of what a seed decides
         self.loop = VirtualLoop()
         self.loop.set_task_factory(_owned_task)
         self.connection: sqlite3.Connection = new_connection(self.beginning.image)
@@ -174,7 +175,7 @@ class World:
         return False
 
     async def _bury(self, process: Process) -> None:
-        left = {task for task in process.tasks if not task.done()}
+        left = [task for task in process.tasks if not task.done()]
         for task in left:
             task.cancel()
         if left:
@@ -330,8 +331,8 @@ def _owned_task(
     task = make(loop, coroutine, **options)
     process = current.get()
     if process is not None:
-        process.tasks.add(task)
-        task.add_done_callback(process.tasks.discard)
+        process.tasks[task] = None
+        task.add_done_callback(lambda task: process.tasks.pop(task, None))
     return task
 
 
