@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from registry.apps.deploying import prepare
 from registry.cli.output import Output, with_output
-from registry.values import AppChange, ChangeKind
+from registry.values import AppChange, AppObject, ChangeKind
 
 _SIGNS = {
     ChangeKind.ADD: ("+", "green"),
@@ -18,19 +19,27 @@ _SIGNS = {
     ChangeKind.REMOVE: ("-", "red"),
     ChangeKind.KEEP: ("=", "dim"),
 }
+_DOWNTIME = "allow_downtime"
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before something is removed.")
+@click.option(
+    "--allow-downtime",
+    is_flag=True,
+    help="Let what serves be stopped before its successor is ready, where both do not fit.",
+)
 @with_output
-def deploy(out: Output, file: Path, only_plan: bool, yes: bool) -> None:
+def deploy(out: Output, file: Path, only_plan: bool, yes: bool, allow_downtime: bool) -> None:
     """Make the gates, triggers, subscriptions and deployments of FILE so.
 
     Shows what is added, changed and removed, then applies all of it in one transaction.
     """
     app, objects = prepare(out.registry, file)
+    if allow_downtime:
+        objects = [_allowing_downtime(each) for each in objects]
     plan = out.registry.apps.plan(app, objects)
     changes = [change for change in plan if change.change is not ChangeKind.KEEP]
     if not out.as_json:
@@ -42,6 +51,13 @@ def deploy(out: Output, file: Path, only_plan: bool, yes: bool) -> None:
     applied = bool(changes) and not only_plan
     data = {"app": app, "applied": applied, "changes": [_change_data(change) for change in plan]}
     out.show(data, lambda: f"{len(changes)} changes applied." if applied else "Nothing was changed.")
+
+
+def _allowing_downtime(declared: AppObject) -> AppObject:
+    """The object with that leave, if it is of a kind that knows it."""
+    if _DOWNTIME not in declared.body:
+        return declared
+    return replace(declared, body={**declared.body, _DOWNTIME: True})
 
 
 def plan_table(out: Output, app: str, plan: list[AppChange]) -> RenderableType:

@@ -44,6 +44,10 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
 )
 @click.option("--deployment", default="serve", show_default=True, help="What the deployment is called.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1; a free one unless given.")
+@click.option("--replicas", type=int, default=1, show_default=True, help="Processes behind one address.")
+@click.option(
+    "--allow-downtime", is_flag=True, help="Stop the old process first where two do not fit at once."
+)
 @click.option("--max-lora-rank", type=int, default=16, show_default=True)
 @click.option("--python", type=click.Path(dir_okay=False), help="Interpreter of an environment with vLLM.")
 @click.option(
@@ -56,13 +60,23 @@ def serve(
     names: Mapping[str, str],
     deployment: str,
     port: int | None,
+    replicas: int,
+    allow_downtime: bool,
     max_lora_rank: int,
     python: str | None,
     args: tuple[str, ...],
 ) -> None:
     """Serve a base model and adapters on it, following their aliases, until Ctrl-C."""
     engine = VLLM(max_lora_rank=max_lora_rank, args=args, python=python and str(Path(python).absolute()))
-    wanted = Deployment(deployment, base=base, serves=names, engine=engine, port=port)
+    wanted = Deployment(
+        deployment,
+        base=base,
+        serves=names,
+        engine=engine,
+        replicas=replicas,
+        port=port,
+        allow_downtime=allow_downtime,
+    )
     _require_references(out.registry, wanted)
     asyncio.run(_run(out, wanted))
 

@@ -28,6 +28,7 @@ def here(sqlite_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         (["--base", "tiny:v1", "--name", "bot=ticket-router:v7"], "v7"),
         (["--base", "tiny:v1", "--max-lora-rank", "20"], "not a rank"),
         (["--base", "tiny:v1", "--port", "99999"], "99999"),
+        (["--base", "tiny:v1", "--replicas", "0"], "0 replicas"),
     ],
 )
 def test_bad_input_is_refused_with_status_two(

@@ -161,3 +161,20 @@ mock, lazy = MagicMock(), Lazy()
     )
     assert podium("deploy", app).status == 0
     assert stored(registry) == {"accurate": 1}
+
+
+def test_leave_for_a_pause_is_given_with_the_deploy_and_taken_back_with_the_next(
+    podium: Podium, registry: Registry, app: Path
+) -> None:
+    app.write_text(
+        (APP % 0.8) + "from serving import Deployment\nrouter = Deployment('router', base='tiny:v1')\n"
+    )
+
+    def may_pause() -> bool:
+        (router,) = registry.apps.objects("deployment")
+        return bool(router.body["allow_downtime"])
+
+    assert podium("deploy", app).status == 0 and not may_pause()
+    assert "allow_downtime: False -> True" in podium("deploy", app, "--allow-downtime").stdout
+    assert may_pause()
+    assert podium("deploy", app).status == 0 and not may_pause()
