@@ -79,11 +79,12 @@ class MachineRoom:
 
 def estimate(weights: int, settings: VLLM, running: Sequence[tuple[int, int]]) -> int:
     """Bytes that a process with so many bytes of weights will take, beside what is known of others."""
+    cache = int(float(settings.env.get(_CACHE_VARIABLE, 1.0)) * _GIB)
     if running:
         taken, theirs = max(running)
-        return taken - theirs + weights
-    cache = float(settings.env.get(_CACHE_VARIABLE, 1.0))
-    return int(weights * _WEIGHTS_FACTOR + cache * _GIB + _RUNTIME_BYTES)
+        # The cache is reserved at the start and taken as it is used: what was measured may lack it.
+        return max(taken - theirs, cache) + weights
+    return int(weights * _WEIGHTS_FACTOR) + cache + _RUNTIME_BYTES
 
 
 def free_memory() -> int:
