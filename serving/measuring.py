@@ -107,7 +107,7 @@ def device_room(args: Sequence[str], devices: str | None) -> Room:
 
 
 def _device_share(args: Sequence[str]) -> float:
-    for flag, value in zip(args, [*args[1:], ""], strict=True):
+    for flag, value in zip(args, [*args[1:], ""], strict=False):
         name, equals, given = flag.partition("=")
         if name.replace("_", "-") == _SHARE_FLAG:
             return float(given if equals else value)
