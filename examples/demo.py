@@ -129,7 +129,7 @@ def endpoint(registry: Registry) -> str:
     """Where the deployment answers."""
 
     def look() -> str | None:
-        return next((each.endpoint for each in registry.deployments.replicas("router")), None)
+        return next((each.address for each in registry.deployments.replicas("router")), None)
 
     return wait_for("the address of the deployment", look)
 

@@ -12,6 +12,7 @@ import pytest
 
 from registry.deployments import RolloutState
 from registry.errors import DatabaseUnavailable
+from registry.processes import Process
 from registry.protocol import Registry
 from registry.values import AppObject
 from serving.controller import Declared
@@ -215,8 +216,6 @@ class TestLeadership:
     def test_a_dead_process_of_this_machine_is_known_at_once(self, world: World) -> None:
         import json
 
-        from registry.processes import Process
-
         gone = replace(Process.current(), started=1.0)
         clock = [0.0]
         assert self.claim(world, json.dumps(gone.to_json()), clock).try_lead()
@@ -248,3 +247,31 @@ class TestLeadership:
             assert leadership.lease is None
 
         asyncio.run(work())
+
+
+def test_engines_end_here_when_another_machine_has_come_to_lead(world: World) -> None:
+    """Nobody would keep them up to date: they must not go on answering with what was live once."""
+
+    async def work() -> None:
+        async with controllers(world, leave_running=True):
+            await is_live(world, world.promote(world.publish(1)))
+        elsewhere = replace(Process.current(), boot="another machine").to_text()
+        assert world.registry.leases.acquire("controller/router", elsewhere) is not None
+        async with controllers(world) as lines:
+            await eventually(lambda: world.engines[0].app is None, what="its engine is stopped")
+            assert any("another controller leads" in line for line in lines)
+        assert world.front is not None and not world.front.is_running
+
+    asyncio.run(work())
+
+
+def test_engines_go_on_while_another_controller_of_this_machine_leads(world: World) -> None:
+    async def work() -> None:
+        async with controllers(world, leave_running=True):
+            await is_live(world, world.promote(world.publish(1)))
+        assert world.registry.leases.acquire("controller/router", Process.current().to_text()) is not None
+        async with controllers(world, leave_running=True) as lines:
+            await eventually(lambda: any("stands by" in line for line in lines))
+        assert (await world.ask())["status"] == 200
+
+    asyncio.run(work())
