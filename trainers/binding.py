@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from pydantic.errors import PydanticUserError
 
 from registry.artifacts import Adapter, Artifact, Checkpoint, Dataset, Dir, File, Model, Report, StoredContent
+from registry.capture.secrets import holds_hidden
+from registry.errors import InvalidContent
 from registry.protocol import Registry
 from registry.runs import RESULT, NewOutput, Run
 from registry.values import Role
@@ -21,6 +23,8 @@ from trainers.tasks import Task
 
 #: In a result that holds artifacts among other things, an object with this one name stands for an output.
 OUTPUT = "$output"
+#: Most bytes of a file that is searched for secrets.
+_LARGEST_TEXT = 16 * 2**20
 _CLASSES = {cls.kind: cls for cls in (Adapter, Checkpoint, Dataset, Dir, File, Model, Report)}
 
 
@@ -162,7 +166,25 @@ def _store(name: str, made: Artifact, registry: Registry, say: Callable[[str], N
             remedy="Return Adapter(path), Model(path), Dataset(path) ...",
         )
     path, kind = made.path, made.kind
+    _refuse_secrets(path)
     stored = insist(lambda: registry.catalog.store(path, kind))
     for notice in stored.notices:
         say(notice)
     return NewOutput(name, stored.kind, stored.digest, made.parents, made.metadata)
+
+
+def _refuse_secrets(path: Path) -> None:
+    """Raise `InvalidContent` if a file has a secret in it that the task was given.
+
+    What is stored is kept for good and read by many. Weights are not looked through, nor what is too large to
+    be a text.
+    """
+    files = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+    for file in files:
+        text = file.suffix != ".safetensors" and file.stat().st_size <= _LARGEST_TEXT
+        if text and holds_hidden(file.read_bytes()):
+            name = file.relative_to(path).as_posix() if file != path else file.name
+            raise InvalidContent(
+                f"'{name}' has a secret in it that the task was given, and would be kept for good.",
+                remedy="Write it without: the secret is in the task's environment wherever it runs.",
+            )

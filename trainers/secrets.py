@@ -6,6 +6,9 @@ A task's environment names them; only names are recorded:
     HF_TOKEN=file:/run/secrets/hf   what the file holds, without the line end
     HF_TOKEN=vault:ml/hf            what a provider gives for ``ml/hf``: a function from text to text that is
                                     named ``vault`` in the entry-point group ``podium.secrets``
+
+What the run prints, its error and its plain result are masked before they are stored. A file of its result
+that has a secret in it is refused: content is what its digest says, so nothing in it could be masked.
 """
 
 from __future__ import annotations

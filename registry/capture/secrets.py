@@ -100,11 +100,20 @@ _SECRET_FOLDERS = {".ssh", ".aws", ".gnupg", ".kube", ".azure", ".docker"}
 
 #: Values that this process was given as secrets.
 _hidden: set[str] = set()
+_SHORTEST = 6
 
 
 def hide(values: Iterable[str]) -> None:
     """Have `scrub` remove these values from now on, whatever they look like."""
     _hidden.update(value for value in values if value)
+
+
+def holds_hidden(data: bytes) -> bool:
+    """Whether bytes have a value in them that this process was given as a secret.
+
+    Values of fewer than 6 characters are in too much to tell anything.
+    """
+    return any(value.encode() in data for value in _hidden if len(value) >= _SHORTEST)
 
 
 def is_secret_name(name: str) -> bool:

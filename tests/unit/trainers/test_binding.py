@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from registry import Adapter, Artifact, Dataset, Model, Registry
-from registry.errors import InvalidInput, KindMismatch
+from registry.capture import secrets
+from registry.errors import InvalidContent, InvalidInput, KindMismatch
 from registry.runs import Run, RunRequest
 from registry.values import Parent, Role
 from tests.common import content
@@ -153,3 +154,18 @@ def test_a_plain_result_that_is_not_what_the_task_says_is_refused(registry: Regi
     with pytest.raises(InvalidResult, match="'count' returned str"):
         store_result(Task(count), "many", registry, print)
     assert store_result(Task(count), 3, registry, print).result == 3
+
+
+def test_a_file_with_a_secret_of_the_task_is_not_stored(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "_hidden", set())
+    secrets.hide(["correct horse", "abc"])
+    folder = tmp_path / "made"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "notes.txt").write_text("abc is too short to say; correct horse is not")
+    with pytest.raises(InvalidContent, match=r"'in/notes.txt' has a secret") as refused:
+        store_result(returning(Dataset), Dataset(folder), registry, print)
+    assert "horse" not in str(refused.value)
+    (folder / "in" / "notes.txt").write_text("abc alone")
+    assert store_result(returning(Dataset), Dataset(folder), registry, print).outputs
