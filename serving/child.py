@@ -93,6 +93,7 @@ class Child:
         self.folder = folder
         self.log = folder / log
         self.record = self._read()
+        self._searched_for = ""  # the token of a record for whose process was searched
 
     def prepare(
         self, port: int | None, fingerprint: str, base_name: str, *, avoid: int | None = None
@@ -143,7 +144,7 @@ class Child:
         """Whether the recorded process runs (one that was found by its token counts)."""
         if self.record is None:
             return False
-        if self.record.pid is None:
+        if self.record.pid is None and self._searched_for != self.record.token:
             self._adopt_unrecorded()
         if self.record.pid is None:
             return False
@@ -194,6 +195,7 @@ class Child:
 
     def _adopt_unrecorded(self) -> None:
         assert self.record is not None
+        self._searched_for = self.record.token  # once: only this object starts what goes by it from now on
         found = _belonging(self.record, self.log)
         if found:
             first = min(found, key=lambda process: process.create_time())

@@ -228,13 +228,14 @@ class Controller:
         )
 
     def _room(self, records: _Records) -> Room:
-        """Room for more processes, which is asked only when some may have to be started."""
+        """Room for more processes, which is asked only while some of the desired ones are not there."""
         base = records.open[BASE].target if BASE in records.open else records.table.base
-        living = [s for s in self._replicas.values() if s.phase not in (Phase.ABSENT, Phase.DEAD)]
-        settled = len(living) == records.desired.replicas and BASE not in records.open
-        if base is None or (settled and records.table.engine == records.desired.engine):
+        if base is None:
             return Room()
-        return self._measure(Setup(Loaded(base.ref, base.digest), records.desired.engine))
+        setup = Setup(Loaded(base.ref, base.digest), records.desired.engine)
+        seen = [s for s in self._replicas.values() if s.phase not in (Phase.ABSENT, Phase.DEAD)]
+        there = [each for each in seen if each.fingerprint == setup.fingerprint]
+        return Room() if len(there) >= records.desired.replicas else self._measure(setup)
 
     def _read(self) -> _Records:
         name = self.declared.deployment.name
