@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serving.child import Child, port_is_free
+from serving.child import Child, Record, port_is_free
 from serving.errors import EngineUnavailable, StaleController
 from serving.front import FrontView
 from serving.haproxy_config import (
@@ -78,17 +78,18 @@ class HAProxy:
             return FrontView(False, address, self._written(), detail=error.message)
         routed = {index: state.endpoint for index, state in states.items() if state.gets_requests}
         sessions = {index: state.sessions for index, state in states.items() if state.sessions}
-        return FrontView(True, address, routed, sessions)
+        # One with another configuration counts as down, so that it is told to route, and with that replaced.
+        is_current = record is not None and record.fingerprint == self._shape(record)
+        return FrontView(is_current, address, routed, sessions)
+
+    def _shape(self, record: Record) -> str:
+        return shape(self._port or record.port, self._host)
 
     async def route(self, backends: Mapping[int, str], fence: Fence) -> None:
         self._check_authority(fence)
         record = self._child.record
         alive = self._child.is_alive()
-        if (
-            alive
-            and record is not None
-            and record.fingerprint == shape(self._port or record.port, self._host)
-        ):
+        if alive and record is not None and record.fingerprint == self._shape(record):
             self._write(record.port, backends, fence)
             await self._tell(backends)
             return

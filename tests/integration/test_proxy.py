@@ -238,9 +238,11 @@ def test_another_configuration_takes_over_the_port_and_cuts_nobody(
                 await eventually(lambda: one.answering)
                 before = Child(folder, "proxy.log").record
                 monkeypatch.setattr(haproxy_config, "_MOST_CONNECTIONS", 4000)
+                assert not (await proxy.observe()).is_running, "it is to be replaced"
                 stop = asyncio.Event()
                 asking = asyncio.create_task(_ask_on(proxy, stop))
                 await proxy.route({0: first}, FENCE)
+                assert (await proxy.observe()).is_running
                 after = Child(folder, "proxy.log").record
                 assert before is not None and after is not None
                 assert (before.pid, before.port) != (after.pid, after.port) and before.port == after.port
