@@ -247,12 +247,13 @@ async def _recover(
 
 
 async def _recover_failed(process: Process, registry: SharedRegistry, told: Told) -> None:
-    for run in list(told.roots):
-        found = await process.interleaved(lambda run=run: registry.runs.get(run))
-        if found.error is not None and found.error.type == "PipelineDiverged":
-            raise_later(process.world, f"{run} asks for other steps than before: {found.error.message}")
-        if found.state in (RunState.FAILED, RunState.INTERRUPTED):
-            await _recover(process, registry, told, run)
+    """All that has failed: a fork may be there though the answer to who asked for it was lost."""
+    for state in (RunState.FAILED, RunState.INTERRUPTED):
+        found = await process.interleaved(lambda state=state: registry.runs.list(state=state, limit=1000))
+        for run in [each for each in reversed(found) if each.parent is None]:
+            if run.error is not None and run.error.type == "PipelineDiverged":
+                raise_later(process.world, f"{run.id} asks for other steps than before: {run.error.message}")
+            await _recover(process, registry, told, run.id)
 
 
 def _fork(world: World, registry: SharedRegistry, told: Told, run: str) -> None:
