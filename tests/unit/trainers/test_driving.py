@@ -205,6 +205,23 @@ def test_when_a_pipeline_fails_its_steps_are_left_to_the_end_of_its_run(executio
     assert not steps or steps["/slow#1"].state in (RunState.QUEUED, RunState.RUNNING)
 
 
+def test_arms_that_are_left_when_one_fails_are_cancelled_in_the_journal(
+    execution: Execution, doer: Doer
+) -> None:
+    doer.fails = {7}
+
+    async def arm(x: int) -> int:
+        return await (double(x) if x else slow(x))
+
+    async def pipeline() -> None:
+        with pytest.raises(ValueError, match="7 is bad"):
+            await gather_map(arm, [0, 7], cancel_on_error=True)
+
+    execution.of(pipeline)
+    states = {place: step.state for place, step in execution.steps().items()}
+    assert states == {"map0[0]/slow#1": RunState.CANCELLED, "map0[1]/double#1": RunState.FAILED}
+
+
 def test_a_step_that_a_person_cancels_is_an_error_of_its_own(execution: Execution) -> None:
     async def pipeline() -> None:
         asyncio.get_running_loop().call_later(0.1, cancel)
