@@ -27,7 +27,7 @@ from registry.protocol import Registry
 from registry.resources import Resources
 from registry.runs import Cause, Claim, Worker
 from registry.values import Lease
-from trainers.carrying import Carried, Circumstances
+from trainers.carrying import Carried, Circumstances, child_environment
 from trainers.devices import Devices
 from trainers.execution import Executor
 from trainers.forked import ForkingExecutor
@@ -43,6 +43,8 @@ T = TypeVar("T")
 _BEATS_IN_TERM = 5
 #: A run ends itself after this share of the term without a confirmation: before another may take it over.
 _CONFIRMED_FOR = 0.8
+#: File in PODIUM_HOME that says what runs have loaded.
+_REMEMBERED = "loaded-by-runs"
 #: Seconds between looks at the queue when nothing says that there is something new: a retry may be due.
 _POLL = 1.0
 
@@ -118,6 +120,7 @@ class _Worker:
     async def run(self, stop: asyncio.Event) -> None:
         await asyncio.to_thread(self._begin)
         self._report(f"worker {self.id}: ready with {describe(self._capacity)}, pool {self._pool}")
+        warming = asyncio.create_task(self._warm())
         taking = asyncio.create_task(self._take())
         loops = [taking, asyncio.create_task(self._beat()), asyncio.create_task(self._reap())]
         stopped = asyncio.create_task(stop.wait())
@@ -133,13 +136,36 @@ class _Worker:
                 task.cancel()
             ends = await asyncio.gather(*loops, return_exceptions=True)
             await self._forking.close()
+            await asyncio.gather(warming, return_exceptions=True)
             await asyncio.to_thread(self._leave)
         for end in ends:
             if isinstance(end, Exception):
                 raise end
 
+    async def _warm(self) -> None:
+        """Have the first run forked as well, from what runs on this machine have loaded before.
+
+        A private worker has but one run, which would not wait for it.
+        """
+        if self._only is None and self._executor is self._forking:
+            remembered = self._remembered()
+            await self._forking.begin(child_environment(self._registry.settings), remembered)
+            if remembered:
+                self._report(f"worker {self.id}: has loaded {', '.join(sorted(remembered))} for its runs")
+
     async def _loaded(self, packages: Collection[str]) -> None:
         await self._forking.warm(packages)
+        if not self._remembered().issuperset(packages):
+            words = " ".join(sorted(self._remembered() | set(packages)))
+            with contextlib.suppress(OSError):  # the next worker begins with less
+                (self._registry.settings.home / _REMEMBERED).write_text(words)
+
+    def _remembered(self) -> set[str]:
+        """The heavy packages that runs on this machine have loaded."""
+        try:
+            return set((self._registry.settings.home / _REMEMBERED).read_text().split())
+        except OSError:
+            return set()
 
     def _begin(self) -> None:
         process = Process.current().to_text()

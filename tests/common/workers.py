@@ -104,6 +104,16 @@ class PodiumProcess:
         """All processes that it and its children have started."""
         return list(self.process.children(recursive=True))
 
+    def carrying(self) -> list[psutil.Process]:
+        """The same without what later runs will be forked from, which stays as long as the worker."""
+        return [each for each in self.descendants() if not self._keeps(each)]
+
+    def _keeps(self, process: psutil.Process) -> bool:
+        try:
+            return process.ppid() == self.process.pid and "trainers.forkserver" in process.cmdline()
+        except psutil.NoSuchProcess:
+            return True
+
     def pause(self) -> list[psutil.Process]:
         """Stop it and all that it has started, as a frozen machine would; what was stopped."""
         stopped = [psutil.Process(self.process.pid), *self.descendants()]

@@ -108,7 +108,7 @@ def test_nothing_of_a_worker_outlives_it(tasks: Tasks, start: Start) -> None:
     worker = start()
     tasks.wait_for_executions(1)
     left = worker.descendants()
-    assert len(left) == 2  # a guard and a task
+    assert len(left) == 3  # a guard, a task, and what later runs are forked from
     worker.process.kill()
     assert not _living(left)
 
@@ -160,7 +160,7 @@ def test_a_task_whose_worker_is_frozen_ends_itself_before_another_takes_it_over(
     tasks.queue("make", gate="never")
     frozen = start()
     tasks.wait_for_executions(1)
-    processes = frozen.descendants()
+    processes = frozen.carrying()
     frozen.process.send_signal(signal.SIGSTOP)
     assert not _living(processes)
     frozen.process.send_signal(signal.SIGCONT)
@@ -195,11 +195,26 @@ def test_a_task_may_save_when_its_worker_is_asked_to_stop(
 
 
 @once
+def test_the_first_run_of_a_worker_is_forked_from_what_earlier_runs_have_loaded(
+    registry: Registry, place: Place, tasks: Tasks, start: Start
+) -> None:
+    (place.settings.home / "loaded-by-runs").write_text("datasets")
+    worker = start(lease=10.0)
+    wait_until(lambda: "has loaded datasets" in worker.said(), 60, worker.said)
+    run = tasks.queue("make", gate="go")
+    tasks.wait_for_executions(1)
+    pid = (tasks.outside / "executions").read_text().split()[1]
+    assert "pyarrow" in Path(f"/proc/{pid}/maps").read_text()
+    tasks.open("go")
+    assert tasks.wait_for_end(run).state is RunState.SUCCEEDED
+
+
+@once
 def test_cancelling_ends_the_processes_of_a_run(registry: Registry, tasks: Tasks, start: Start) -> None:
     run = tasks.queue("make", gate="never")
     worker = start()
     tasks.wait_for_executions(1)
-    left = worker.descendants()
+    left = worker.carrying()
     registry.runs.cancel(run.id)
     assert not _living(left)
     wait_until(lambda: "its lease has passed on" in worker.said(), 20, worker.said)

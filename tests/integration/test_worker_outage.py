@@ -60,7 +60,7 @@ def test_a_run_whose_lease_cannot_be_confirmed_ends_itself_and_is_done_again_lat
 ) -> None:
     run = tasks.queue("make", gate="go", publish="made")
     tasks.wait_for_executions(1)
-    processes = worker.descendants()
+    processes = worker.carrying()
     server.kill()
     wait_until(lambda: _none_lives(processes), 30, worker.said)
     assert "its leases cannot be confirmed" in worker.said()
