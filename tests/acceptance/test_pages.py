@@ -147,3 +147,24 @@ def test_who_has_no_session_signs_in_with_a_token_and_comes_back(site: Site, vis
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(f"{site.url}/sign-in")
     window.complaints.clear()  # the browser says that 401 is an error
+
+
+def test_a_deployment_is_paused_and_resumed_by_button(site: Site, visit: Visitor) -> None:
+    page = visit(TeamRole.PROMOTER).go("/deployments")
+    page.get_by_role("link", name="router", exact=True).click()
+    expect(page.get_by_text("1 of 1 replicas ready")).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("Paused by user:promoter-0")).to_be_visible()
+    site.registry.promotions.promote("ticket-router:v4", "production")
+    site.roll()
+    assert site.ask()["version"] == "ticket-router:v2"
+    page.get_by_role("button", name="Resume").click()
+    site.roll()
+    expect(page.locator(".chip.good", has_text="ticket-router:v4")).to_be_visible()  # without a reload
+    assert site.ask()["version"] == "ticket-router:v4"
+
+
+def test_a_viewer_tells_a_deployment_nothing(site: Site, visit: Visitor) -> None:
+    page = visit(TeamRole.VIEWER).go("/deployments/router")
+    expect(page.get_by_role("heading", name="Replicas")).to_be_visible()
+    expect(page.get_by_role("button", name="Pause")).to_have_count(0)
