@@ -4,7 +4,7 @@
 
 The report's folder holds ``report.json`` (scores of both, and a paired test of the difference) and
 ``examples.jsonl`` (one line for each held-out example, so that two reports can be compared example by
-example).
+example); for people ``report.md`` (the same as a table) and ``report.svg`` (a picture of it).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from registry.settings import Settings
 from trainers.recipes.bootstrap import paired_bootstrap
 from trainers.recipes.content import identity
 from trainers.recipes.examples import Example, read_examples
+from trainers.recipes.picture import as_markdown, as_svg
 from trainers.recipes.quiet import quiet_progress
 from trainers.recipes.scoring import Scored, score
 
@@ -165,6 +166,8 @@ def _write(output: Path, summary: dict[str, Any], rows: Sequence[dict[str, Any]]
     (output / "report.json").write_text(
         json.dumps(summary, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
     )
+    (output / "report.md").write_text(as_markdown(summary, rows), encoding="utf-8")
+    (output / "report.svg").write_text(as_svg(summary, rows), encoding="utf-8")
     return Report(output)
 
 
