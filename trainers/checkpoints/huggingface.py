@@ -4,9 +4,11 @@
     trainer = Trainer(model=model, ..., callbacks=[callback])
     trainer.train(resume_from_checkpoint=callback.resume_from(trainer.model))
 
-The Trainer writes model, optimizer, scheduler and random states to this machine; storing them goes on beside
-the next steps. When it goes on it loads them weights-only and skips the batches that were seen, so the
-weights become what they would have become without the break.
+What a LoRA training changes is copied in memory at the end of a step; writing and storing that goes on beside
+the next steps, in the Trainer's own layout. A training of many bytes, over several processes or in shards is
+saved by the Trainer itself to this machine, and stored beside the next steps. When a run goes on the Trainer
+loads its states weights-only and skips the batches that were seen, so the weights become what they would have
+become without the break.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from registry.errors import InvalidInput
 from trainers.checkpoints.identity import Identity, identify
 from trainers.checkpoints.preemption import Preemption
 from trainers.checkpoints.series import Checkpoints, Restored
+from trainers.checkpoints.trainer_state import can_snapshot, snapshot
 
 
 class HFCheckpointCallback(TrainerCallback):
@@ -73,14 +76,20 @@ class HFCheckpointCallback(TrainerCallback):
         self._preemption.hold()
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
     ) -> None:
         self._checkpoints.check()
         self._remove_restored()
         if _is_last(state):
             return
-        if self._preemption.asked or (self._every and state.global_step % self._every == 0):
+        if not self._preemption.asked and not (self._every and state.global_step % self._every == 0):
+            return
+        # What the Trainer does after this step anyway, it does first, and then it saves.
+        if control.should_save or control.should_evaluate or not can_snapshot(args, state, parts):
             control.should_save = True
+            return
+        self._checkpoints.save_soon(state.global_step, snapshot(state, control, parts), model=self._identity)
+        self._give_way_if_asked()
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -90,6 +99,9 @@ class HFCheckpointCallback(TrainerCallback):
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
             self._checkpoints.save(state.global_step, folder, model=self._identity, settled=True)
+        self._give_way_if_asked()
+
+    def _give_way_if_asked(self) -> None:
         if self._preemption.asked:
             self._preemption.let_go()
             self._checkpoints.hand_back()

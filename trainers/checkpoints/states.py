@@ -41,7 +41,7 @@ def snapshot(states: Mapping[str, Stateful]) -> Callable[[Path], None]:
         if isinstance(each, torch.nn.Module):
             modules[name] = _tensors_of(each)
         else:
-            others[name] = _copied(each.state_dict())
+            others[name] = copied(each.state_dict())
     random_states = _random_states()
 
     def write(folder: Path) -> None:
@@ -109,20 +109,20 @@ def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
         memory = tensor.untyped_storage().data_ptr()
         kept = name in frozen and tensor.is_contiguous() and memory not in shared
         shared.add(memory)
-        found[name] = tensor.detach().cpu() if kept else _copied(tensor)
+        found[name] = tensor.detach().cpu() if kept else copied(tensor)
     return found
 
 
-def _copied(state: Any) -> Any:
+def copied(state: Any) -> Any:
     """A deep copy on the CPU that shares no memory with the original."""
     import torch
 
     if isinstance(state, torch.Tensor):
         return state.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
     if isinstance(state, dict):
-        return {key: _copied(value) for key, value in state.items()}
+        return {key: copied(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)([_copied(value) for value in state])
+        return type(state)([copied(value) for value in state])
     return copy.deepcopy(state)
 
 
