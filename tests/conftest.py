@@ -32,7 +32,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(_tier(item))
         if "gpu" in item.keywords and not has_gpu:
             item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA GPU"))
+    # What starts processes is asked of a server in tests/integration/test_http.py alone: once more for each
+    # of the others would cost minutes.
+    items[:] = [item for item in items if _tier(item) == "unit" or not _is_over_http(item)]
     items.sort(key=_cost)
+
+
+def _is_over_http(item: pytest.Item) -> bool:
+    parameters = getattr(item, "callspec", None)
+    return parameters is not None and parameters.params.get("place") == "http"
 
 
 def _cost(item: pytest.Item) -> int:

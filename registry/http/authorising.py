@@ -62,7 +62,7 @@ def asker(request: Request, registry: StoredRegistry) -> Asker:
             remedy="Set PODIUM_TOKEN to a token that 'podium token add' made.",
         )
     origin = rules.origin_for(token, _asked_origin(request))
-    return Asker(token, registry.acting(origin, token.role))
+    return Asker(token, registry.acting_with(origin, token.role, token.pattern))
 
 
 def presented(request: Request) -> str:

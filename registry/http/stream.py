@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 
-from registry.errors import PodiumError
 from registry.protocol import Registry
 from registry.values import Event
 
@@ -51,11 +50,11 @@ class Tail:
                 if newest != self.newest:
                     asyncio.run_coroutine_threadsafe(self._tell(newest), loop).result()
                 self._registry().events.wait(newest, _LISTEN_SECONDS)
-            except PodiumError as error:
-                log.warning("the event log cannot be read: %s", error.message)
+            except Exception as error:  # whoever waits would wait for ever if this thread ended
+                if loop.is_closed():
+                    return
+                log.warning("the event log cannot be read: %s", error)
                 self._ended.wait(_LISTEN_SECONDS)
-            except RuntimeError:  # the loop is closing
-                return
 
     async def _tell(self, newest: int) -> None:
         async with self._changed:

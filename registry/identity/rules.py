@@ -21,6 +21,9 @@ _OF_RUNS = frozenset(
         "catalog.name",
         "catalog.tag",
         "checkpoints.save",
+        "chunks.missing",
+        "chunks.put",
+        "chunks.transfer",
         "checkpoints.mark_damaged",
         "leases.beat",
         "runs.append_log",
@@ -33,6 +36,7 @@ _OF_RUNS = frozenset(
         "steps.fork",
         "steps.record",
         "steps.settle",
+        "transactions.begin",
     }
 )
 

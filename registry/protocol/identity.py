@@ -17,6 +17,13 @@ class Identity(Protocol):
     ) -> IssuedToken:
         """Make a token for ``name``, good for ``days`` (None: until it is revoked)."""
 
+    def for_run(self, run: str) -> IssuedToken:
+        """A token for the process of a run, good while the attempt that asks holds its lease.
+
+        It stands for that run alone. Called by a registry acting with the run's authority. Raises
+        `StaleAuthority`.
+        """
+
     def tokens(self) -> Sequence[Token]:
         """All that people were given, the newest first."""
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
-from registry.errors import InvalidInput, NotFound
+from registry.errors import InvalidInput, NotFound, RunRefused
 from registry.identity.roles import TeamRole
 from registry.identity.tokens import (
     Approval,
@@ -24,7 +24,7 @@ from registry.identity.tokens import (
     new_text,
 )
 from registry.references import Reference, check_alias
-from registry.runs import Claim
+from registry.runs import lease_name
 from registry.store import rows
 from registry.store.session import Session, check_text
 
@@ -69,11 +69,12 @@ _RUN_TOKEN_DAYS = 30
 
 
 class StoredIdentity:
-    """`registry.protocol.Identity` over the database. ``role`` is that of who asks."""
+    """`registry.protocol.Identity` over the database. ``role`` and ``pattern`` are those of who asks."""
 
-    def __init__(self, session: Session, role: TeamRole = TeamRole.ADMIN) -> None:
+    def __init__(self, session: Session, role: TeamRole = TeamRole.ADMIN, pattern: str = "*") -> None:
         self._session = session
         self._role = role
+        self._pattern = pattern
 
     def issue(
         self, name: str, role: TeamRole, *, pattern: str = "*", days: float | None = None
@@ -114,12 +115,16 @@ class StoredIdentity:
         )
         return IssuedToken(Token(id, name, role, pattern, now, actor, expires, None, run, epoch), secret)
 
-    def issue_for(self, claim: Claim, pattern: str) -> IssuedToken:
-        """A token for the process of a run, good while the attempt holds its lease."""
-        run, epoch = claim.run.id, claim.lease.epoch
+    def for_run(self, run: str) -> IssuedToken:
+        authority = self._session.origin.authority
+        if authority is None or authority.lease != lease_name(run):
+            raise RunRefused(f"Only run {run[:40]} is given a token for itself.")
         with self._session.writing() as transaction:
-            transaction.execute(_FORGET_OF_RUNS, run=run, epoch=epoch)
-            return self._put(transaction, run, TeamRole.TRAINER, pattern, _RUN_TOKEN_DAYS, run, epoch)
+            transaction.execute(_FORGET_OF_RUNS, run=run, epoch=authority.epoch)
+            pattern = self._pattern
+            return self._put(
+                transaction, run, TeamRole.TRAINER, pattern, _RUN_TOKEN_DAYS, run, authority.epoch
+            )
 
     def authenticate(self, text: str) -> Token | None:
         """The token with this text, if it is good now."""

@@ -45,11 +45,13 @@ class StoredRegistry:
         session: Session,
         files: FileStore | None = None,
         role: TeamRole = TeamRole.ADMIN,
+        pattern: str = "*",
     ) -> None:
         self._settings = settings
         self._session = session
         self._files = files or FileStore(settings, session)
         self._role = role
+        self._pattern = pattern
 
     @classmethod
     def open(
@@ -135,7 +137,7 @@ class StoredRegistry:
 
     @cached_property
     def identity(self) -> StoredIdentity:
-        return StoredIdentity(self._session, self._role)
+        return StoredIdentity(self._session, self._role, self._pattern)
 
     @cached_property
     def answers(self) -> StoredAnswers:
@@ -152,8 +154,13 @@ class StoredRegistry:
         """Beside the protocol: the blob store, for what the HTTP server moves."""
         return self._files
 
-    def acting(self, origin: Origin, role: TeamRole | None = None) -> StoredRegistry:
-        return StoredRegistry(self._settings, self._session.acting(origin), self._files, role or self._role)
+    def acting(self, origin: Origin) -> StoredRegistry:
+        session = self._session.acting(origin)
+        return StoredRegistry(self._settings, session, self._files, self._role, self._pattern)
+
+    def acting_with(self, origin: Origin, role: TeamRole, pattern: str) -> StoredRegistry:
+        """Beside the protocol: `acting` for who has a token of that role and pattern."""
+        return StoredRegistry(self._settings, self._session.acting(origin), self._files, role, pattern)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

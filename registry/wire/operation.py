@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from types import EllipsisType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -97,7 +97,7 @@ class Operation:
 
 def adapter_of(hint: Any) -> TypeAdapter[Any]:
     """What reads and writes values of a type as JSON."""
-    if isinstance(hint, type):
+    if is_dataclass(hint):  # these bring a configuration of their own
         return TypeAdapter(hint)
     return TypeAdapter(hint, config=_CONFIG)
 

@@ -211,6 +211,7 @@ _LINES: dict[str, list[_Line]] = {
     "identity": [
         ("tokens", "GET", "/tokens", _PROMOTER),
         ("issue", "POST", "/tokens", _ADMIN, {"secret": True}),
+        ("for_run", "POST", "/runs/{run}/token", _TRAINER, {"secret": True}),
         ("revoke", "DELETE", "/tokens/{token}", _ADMIN, {"repeatable": True}),
         ("protections", "GET", "/protections", _VIEWER),
         ("protect", "PUT", "/protections", _ADMIN, {"repeatable": True}),

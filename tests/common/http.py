@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from registry.http.app import create_app
 from registry.http.serving import Running, bound
@@ -23,9 +24,9 @@ class TestServer:
         self._app = create_app(self._first, pages=False, failures=Failures(most=1_000_000))
         self._running = Running(self._app, bound("127.0.0.1", 0))
 
-    def serve(self, place: Place) -> ServedPlace:
-        """The place as its clients see it, until the next is served."""
-        registry = place.open()
+    def serve(self, place: Place, **changes: Any) -> ServedPlace:
+        """The place as its clients see it, until the next; ``changes`` are settings of the server."""
+        registry = place.open(**changes)
         _ = registry.files.blobs  # as the app does at its start
         self._app.state.performer.registry = registry
         self._app.state.tail.newest = 0

@@ -130,7 +130,7 @@ def _run_token(beneath: StoredRegistry) -> tuple[str, str]:
     run = beneath.runs.queue(RunRequest("train.py:train", resources=Resources(cpu=1)))
     room = Resources(cpu=4, memory="8Gi")
     (claim,) = beneath.runs.claim("worker-1", free=room, total=room, only=run.id)
-    return run.id, beneath.identity.issue_for(claim, "*").secret
+    return run.id, beneath.acting(claim.origin).identity.for_run(run.id).secret
 
 
 def test_a_runs_token_speaks_for_its_run_alone(bot: Maker, beneath: StoredRegistry, api: Api) -> None:
