@@ -17,7 +17,7 @@ _ROOT = Path(__file__).parents[2]
 _ROOMS = ("registry", "triggers", "trainers", "serving")
 _HEAVY = ("accelerate", "datasets", "mlflow", "peft", "torch", "transformers", "trl", "vllm")
 #: Modules that are plugins of a heavy package, loaded by that package alone.
-_PLUGINS: tuple[str, ...] = ("trainers.checkpoints.huggingface",)
+_PLUGINS: tuple[str, ...] = ("trainers.checkpoints.huggingface", "trainers.checkpoints.trainer_state")
 
 
 def _sources(room: str) -> Iterator[Path]:
