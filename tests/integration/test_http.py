@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from registry.content.blobs import open_store
+from registry.http.app import create_app
+from registry.http.serving import Running, bound
 from registry.identity.roles import TeamRole
 from registry.protocol import Registry
 from registry.runs import RunState
@@ -36,12 +38,14 @@ def tasks(registry: Registry, tmp_path: Path) -> Tasks:
 
 
 @pytest.fixture
-def behind_servers(server_place: Place, http_server: TestServer) -> Iterator[ServedPlace]:
-    """A server over PostgreSQL and S3."""
-    place = http_server.serve(server_place)
-    yield place
-    place.close()
-    http_server.rest()
+def behind_servers(server_place: Place) -> Iterator[ServedPlace]:
+    """A server of its own over PostgreSQL and S3: it ends before its database is emptied."""
+    registry = server_place.open()
+    token = registry.identity.issue("ada", TeamRole.ADMIN).secret
+    with Running(create_app(registry, pages=False), bound("127.0.0.1", 0)) as running:
+        place = ServedPlace(server_place.settings, server_place.variables, url=running.url, token=token)
+        yield place
+        place.close()
 
 
 def test_content_goes_to_the_bucket_and_comes_from_there_past_the_server(
