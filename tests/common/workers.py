@@ -135,7 +135,9 @@ class PodiumProcess:
             left = self.descendants()
             self.process.kill()
             self.process.wait()
-            psutil.wait_procs(left, timeout=20)
+            _, stopped = psutil.wait_procs(left, timeout=20)
+            for process in stopped:  # a guard that a test stopped cannot notice
+                process.kill()
 
 
 class WorkerProcess(PodiumProcess):
