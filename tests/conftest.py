@@ -200,7 +200,10 @@ def stored_place(request: pytest.FixtureRequest) -> Place:
     return found
 
 
-@pytest.fixture(params=["sqlite", pytest.param("servers", marks=pytest.mark.integration), "http"])
+_SERVICES = [pytest.param(name, marks=pytest.mark.integration) for name in ("servers", "http")]
+
+
+@pytest.fixture(params=["sqlite", *_SERVICES])
 def place(request: pytest.FixtureRequest) -> Place:
     """Where a registry lies: SQLite and a folder, PostgreSQL and S3, and behind a server."""
     names = {"sqlite": "sqlite_place", "servers": "server_place", "http": "http_place"}

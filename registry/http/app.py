@@ -65,6 +65,7 @@ def create_app(registry: StoredRegistry, *, pages: bool = True, failures: Failur
         docs_url=f"{headers.PREFIX}/docs",
         openapi_url=f"{headers.PREFIX}/openapi.json",
         redoc_url=None,
+        redirect_slashes=False,  # `/runs/` asks for the run without a name, not for the list of all
         lifespan=lifespan,
     )
     app.state.performer, app.state.tail = performer, tail

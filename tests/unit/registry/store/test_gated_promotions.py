@@ -21,6 +21,11 @@ from tests.common.registries import Maker, running, write_report
 ON = "held-out:v1"
 ACCURATE = Threshold(metric="accuracy", on=ON, at_least=0.8)
 
+#: Over HTTP nothing comes between: a server carries out a write and remembers its answer in one transaction.
+_on_a_database = pytest.mark.parametrize(
+    "place", ["sqlite", pytest.param("servers", marks=pytest.mark.integration)], indirect=True
+)
+
 
 @pytest.fixture
 def held_out(make: Maker) -> Version:
@@ -203,6 +208,7 @@ def test_judging_moves_nothing_and_writes_no_event(
     assert registry.events.position().newest == before
 
 
+@_on_a_database
 def test_a_worse_report_that_comes_between_judging_and_writing_is_judged(
     registry: Registry, make: Maker, held_out: Version, bot: Version
 ) -> None:
@@ -213,6 +219,7 @@ def test_a_worse_report_that_comes_between_judging_and_writing_is_judged(
         registry.promotions.promote("bot:v1", "production")
 
 
+@_on_a_database
 def test_a_gate_that_comes_between_judging_and_writing_is_asked(
     registry: Registry, held_out: Version, bot: Version
 ) -> None:
@@ -220,6 +227,7 @@ def test_a_gate_that_comes_between_judging_and_writing_is_asked(
         registry.promotions.promote("bot:v1", "production")
 
 
+@_on_a_database
 def test_a_gate_that_is_changed_between_judging_and_writing_is_asked_again(
     registry: Registry, make: Maker, held_out: Version, bot: Version
 ) -> None:
@@ -230,6 +238,7 @@ def test_a_gate_that_is_changed_between_judging_and_writing_is_asked_again(
         registry.promotions.promote("bot:v1", "production")
 
 
+@_on_a_database
 def test_a_gate_that_is_removed_and_declared_anew_meanwhile_is_asked_again(
     registry: Registry, make: Maker, held_out: Version, bot: Version
 ) -> None:
@@ -243,6 +252,7 @@ def test_a_gate_that_is_removed_and_declared_anew_meanwhile_is_asked_again(
         registry.promotions.promote("bot:v1", "production")
 
 
+@_on_a_database
 def test_an_incumbent_that_changes_between_judging_and_writing_is_compared_with(
     registry: Registry, make: Maker, held_out: Version, bot: Version
 ) -> None:
@@ -256,6 +266,7 @@ def test_an_incumbent_that_changes_between_judging_and_writing_is_compared_with(
         registry.promotions.promote(middling.ref, "production")
 
 
+@_on_a_database
 def test_better_evidence_that_comes_meanwhile_lets_it_pass(
     registry: Registry, make: Maker, held_out: Version, bot: Version
 ) -> None:
@@ -265,6 +276,7 @@ def test_better_evidence_that_comes_meanwhile_lets_it_pass(
     assert refusals(registry) == []
 
 
+@_on_a_database
 def test_evidence_that_never_stands_still_ends_in_a_refusal(
     registry: Registry, make: Maker, held_out: Version, bot: Version
 ) -> None:

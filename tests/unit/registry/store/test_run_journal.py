@@ -14,6 +14,7 @@ from registry.errors import (
     AliasNotFound,
     ArtifactNotFound,
     InvalidReference,
+    NotFound,
     RunNotFound,
     RunRefused,
     StaleAuthority,
@@ -89,9 +90,11 @@ def test_a_run_asked_for_by_many_at_once_with_one_key_is_one_run(place: Place) -
 def test_a_run_is_found_by_the_beginning_of_its_id(registry: Registry) -> None:
     run = queue(registry)
     assert registry.runs.get(run.id[:6]).id == run.id
-    for wrong in ("", "zzz", run.id + "0"):
+    for wrong in ("zzz", run.id + "0"):
         with pytest.raises(RunNotFound):
             registry.runs.get(wrong)
+    with pytest.raises(NotFound):
+        registry.runs.get("")
 
 
 def test_the_oldest_that_fit_are_taken_first(registry: Registry) -> None:
