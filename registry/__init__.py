@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from registry.connection import connect as connect
     from registry.errors import PodiumError as PodiumError
     from registry.events import EventType as EventType
+    from registry.gates.rules import Approved as Approved
     from registry.gates.rules import BetterThanBase as BetterThanBase
     from registry.gates.rules import BetterThanIncumbent as BetterThanIncumbent
     from registry.gates.rules import Gate as Gate
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Adapter": "registry.artifacts",
     "App": "registry.apps.app",
+    "Approved": "registry.gates.rules",
     "Artifact": "registry.artifacts",
     "BetterThanBase": "registry.gates.rules",
     "BetterThanIncumbent": "registry.gates.rules",
@@ -62,6 +64,7 @@ _HOMES = {
 __all__ = [
     "Adapter",
     "App",
+    "Approved",
     "Artifact",
     "BetterThanBase",
     "BetterThanIncumbent",

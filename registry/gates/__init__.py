@@ -3,6 +3,6 @@
 A gate is declared in an app file and stored as data by `podium deploy`; no user code runs when it is judged.
 """
 
-from registry.gates.rules import BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
+from registry.gates.rules import Approved, BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
 
-__all__ = ["BetterThanBase", "BetterThanIncumbent", "Gate", "Rule", "Threshold"]
+__all__ = ["Approved", "BetterThanBase", "BetterThanIncumbent", "Gate", "Rule", "Threshold"]

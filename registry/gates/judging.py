@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.gates.rules import BetterThanBase, BetterThanIncumbent, Gate, Threshold
+from registry.gates.rules import Approved, BetterThanBase, BetterThanIncumbent, Gate, Measuring, Threshold
 from registry.gates.statistics import fewest_pairs, paired_difference
+from registry.identity.roles import TeamRole
+from registry.identity.tokens import Approval
 from registry.values import Score, Verdict
 
 
@@ -28,13 +30,17 @@ class Evidence:
     candidate: Measured | None
     incumbent_ref: str | None = None  # None: the alias is new
     incumbent: Measured | None = None
+    alias: str = ""
+    approvals: tuple[Approval, ...] = ()  # of the candidate's content for the alias, newest first
 
 
 def judge(gate: Gate, evidence: Evidence, revision: int = 0) -> Verdict:
     """What ``gate`` says of the candidate."""
     rule = gate.rule
+    if isinstance(rule, Approved):
+        return _judge_approval(gate, rule, evidence, revision)
     if evidence.candidate is None:
-        return _missing(gate, evidence.candidate_ref, revision)
+        return _missing(gate, rule, evidence.candidate_ref, revision)
     if isinstance(rule, Threshold):
         return _judge_threshold(gate, rule, evidence.candidate, revision)
     if isinstance(rule, BetterThanBase):
@@ -42,12 +48,23 @@ def judge(gate: Gate, evidence: Evidence, revision: int = 0) -> Verdict:
     return _judge_against_incumbent(gate, rule, evidence, evidence.candidate, revision)
 
 
-def _missing(gate: Gate, ref: str, revision: int) -> Verdict:
+def _missing(gate: Gate, rule: Measuring, ref: str, revision: int) -> Verdict:
     reason = (
-        f"'{gate.evaluator}' has not measured {gate.rule.metric} of {ref} on {gate.rule.on}; "
-        f"run: podium evaluate {ref} --on {gate.rule.on}"
+        f"'{gate.evaluator}' has not measured {rule.metric} of {ref} on {rule.on}; "
+        f"run: podium evaluate {ref} --on {rule.on}"
     )
-    return Verdict(gate.name, gate.rule.describe(), False, reason, (), revision)
+    return Verdict(gate.name, rule.describe(), False, reason, (), revision)
+
+
+def _judge_approval(gate: Gate, rule: Approved, evidence: Evidence, revision: int) -> Verdict:
+    for approval in evidence.approvals:
+        if approval.role.covers(TeamRole(rule.role)):
+            why = f": {approval.reason}" if approval.reason else ""
+            reason = f"approved by {approval.actor} ({approval.role}){why}"
+            return _verdict(gate, True, reason, (), revision, actor=approval.actor)
+    ref = evidence.candidate_ref
+    reason = f"nobody of that role has approved {ref}; they run: podium approve {ref} {evidence.alias}"
+    return _verdict(gate, False, reason, (), revision)
 
 
 def _verdict(
@@ -89,7 +106,7 @@ def _judge_against_incumbent(
         return _verdict(gate, True, "the alias is new: there is no incumbent", (candidate.report,), revision)
     incumbent = evidence.incumbent
     if incumbent is None:
-        return _missing(gate, evidence.incumbent_ref, revision)
+        return _missing(gate, rule, evidence.incumbent_ref, revision)
     reports = (candidate.report, incumbent.report)
     shared = sorted(candidate.examples.keys() & incumbent.examples.keys())
     if not shared:

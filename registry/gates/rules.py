@@ -9,6 +9,7 @@ from math import isfinite
 from typing import Any, ClassVar
 
 from registry.errors import InvalidApp
+from registry.identity.roles import TeamRole
 from registry.references import Reference, check_alias, check_name
 
 
@@ -79,11 +80,35 @@ class BetterThanIncumbent:
             )
 
 
-Rule = Threshold | BetterThanBase | BetterThanIncumbent
-_RULES: dict[str, type[Rule]] = {r.kind: r for r in (Threshold, BetterThanBase, BetterThanIncumbent)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approved:
+    """Somebody of the role, or of a higher one, has said that this content may become the alias."""
+
+    kind: ClassVar[str] = "approved"
+    role: str = TeamRole.PROMOTER.value
+
+    def describe(self) -> str:
+        return f"approved by a {self.role} or above"
+
+    def check(self) -> None:
+        if self.role not in list(TeamRole):
+            known = ", ".join(TeamRole)
+            raise InvalidApp(f"'{self.role}' is not a role that can approve.", remedy=f"Roles are {known}.")
 
 
-def _check_numbers(rule: Rule) -> None:
+Measuring = Threshold | BetterThanBase | BetterThanIncumbent
+Rule = Measuring | Approved
+_RULES: dict[str, type[Rule]] = {
+    r.kind: r for r in (Threshold, BetterThanBase, BetterThanIncumbent, Approved)
+}
+
+
+def _check_measuring(rule: Measuring) -> None:
+    Reference.parse(rule.on).require_explicit("judge on")
+    _check_numbers(rule)
+
+
+def _check_numbers(rule: Measuring) -> None:
     """No score is below NaN: a gate with it would let everything pass."""
     for each in fields(rule):
         value = getattr(rule, each.name)
@@ -113,8 +138,8 @@ class Gate:
     def __post_init__(self) -> None:
         check_name(self.name)
         check_alias(self.alias)
-        _check_numbers(self.rule)
-        Reference.parse(self.rule.on).require_explicit("judge on")
+        if not isinstance(self.rule, Approved):
+            _check_measuring(self.rule)
         self.rule.check()
 
     def guards(self, artifact: str) -> bool:

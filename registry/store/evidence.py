@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
 from registry.gates.judging import Evidence, Measured, judge
-from registry.gates.rules import BetterThanIncumbent, Gate
+from registry.gates.rules import Approved, BetterThanIncumbent, Gate, Measuring
+from registry.identity.roles import TeamRole
+from registry.identity.tokens import Approval
 from registry.references import Reference
 from registry.store import rows
 from registry.store.session import Session
@@ -29,6 +31,10 @@ _EXAMPLES = sql("""
 """)
 _LAST_EVALUATION = sql("""
     SELECT COALESCE(MAX(id), 0) FROM evaluation WHERE subject_digest IN (:candidate, :incumbent)
+""")
+_APPROVALS = sql("""
+    SELECT artifact, alias, version, digest, actor, role, reason, at FROM approval
+    WHERE digest = :digest AND artifact = :artifact AND alias = :alias ORDER BY id DESC
 """)
 _OF_SUBJECT = sql("""
     SELECT id, report, subject_digest, dataset_digest, evaluator, at FROM evaluation
@@ -84,27 +90,47 @@ def judge_all(
 
 
 def _gather(reader: Transaction, gate: Gate, candidate: Subject, incumbent: Subject | None) -> Evidence:
-    dataset: str = rows.require(reader, Reference.parse(gate.rule.on))[5]
-    paired = isinstance(gate.rule, BetterThanIncumbent)
+    rule = gate.rule
+    if isinstance(rule, Approved):
+        given = approvals_of(reader, candidate, gate.alias)
+        return Evidence(candidate.ref, None, alias=gate.alias, approvals=given)
+    dataset: str = rows.require(reader, Reference.parse(rule.on))[5]
+    paired = isinstance(rule, BetterThanIncumbent)
+
+    def measured(digest: str) -> Measured | None:
+        return _measured(reader, rule, gate.evaluator, digest, dataset, paired)
+
     return Evidence(
         candidate.ref,
-        _measured(reader, gate, candidate.digest, dataset, paired),
+        measured(candidate.digest),
         incumbent.ref if incumbent else None,
-        _measured(reader, gate, incumbent.digest, dataset, paired) if incumbent and paired else None,
+        measured(incumbent.digest) if incumbent and paired else None,
     )
 
 
-def _measured(reader: Transaction, gate: Gate, digest: str, dataset: str, examples: bool) -> Measured | None:
-    row = reader.first(
-        _NEWEST, metric=gate.rule.metric, subject=digest, dataset=dataset, evaluator=gate.evaluator
-    )
+def approvals_of(reader: Transaction, candidate: Subject, alias: str) -> tuple[Approval, ...]:
+    """Who has said that the candidate's content may become the alias, newest first."""
+    artifact = Reference.parse(candidate.ref).name
+    found = reader.all(_APPROVALS, digest=candidate.digest, artifact=artifact, alias=alias)
+    return tuple(to_approval(row) for row in found)
+
+
+def to_approval(row: Row) -> Approval:
+    artifact, alias, version, digest, actor, role, reason, at = row
+    return Approval(artifact, alias, version, digest, actor, TeamRole(role), reason, to_time(at))
+
+
+def _measured(
+    reader: Transaction, rule: Measuring, evaluator: str, digest: str, dataset: str, examples: bool
+) -> Measured | None:
+    row = reader.first(_NEWEST, metric=rule.metric, subject=digest, dataset=dataset, evaluator=evaluator)
     if row is None:
         return None
     (evaluation, report, value, base, higher, n) = row
-    per_example = reader.first(_EXAMPLES, id=evaluation, metric=gate.rule.metric) if examples else None
+    per_example = reader.first(_EXAMPLES, id=evaluation, metric=rule.metric) if examples else None
     return Measured(
         _report_name(reader, report),
-        Score(gate.rule.metric, value, bool(higher), base, n),
+        Score(rule.metric, value, bool(higher), base, n),
         json.loads(per_example[0]) if per_example else {},
     )
 

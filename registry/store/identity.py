@@ -26,6 +26,7 @@ from registry.identity.tokens import (
 from registry.references import Reference, check_alias
 from registry.runs import lease_name
 from registry.store import rows
+from registry.store.evidence import to_approval
 from registry.store.session import Session, check_text
 
 _COLUMNS = "id, name, role, pattern, created_at, created_by, expires_at, revoked_at, run, epoch"
@@ -210,7 +211,7 @@ class StoredIdentity:
 
     def approvals(self, digest: str) -> Sequence[Approval]:
         with self._session.reading() as reader:
-            return [_approval(row) for row in reader.all(_APPROVALS, digest=digest)]
+            return [to_approval(row) for row in reader.all(_APPROVALS, digest=digest)]
 
     def record(self, token: str | None, operation: str, target: str, status: int, address: str) -> None:
         """Add a line to the audit trail."""
@@ -254,8 +255,3 @@ def _token(row: Row) -> Token:
         run,
         epoch,
     )
-
-
-def _approval(row: Row) -> Approval:
-    artifact, alias, version, digest, actor, role, reason, at = row
-    return Approval(artifact, alias, version, digest, actor, TeamRole(role), reason, to_time(at))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import pytest
 
 from registry.errors import InvalidApp, InvalidReference
-from registry.gates import BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
+from registry.gates import Approved, BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
 from registry.gates.judging import Evidence, Measured, judge
+from registry.identity.roles import TeamRole
+from registry.identity.tokens import Approval
 from registry.values import Score, Verdict
 
 ON = "held-out:v1"
@@ -217,3 +220,32 @@ def test_a_gate_guards_the_artifacts_that_its_glob_matches() -> None:
     gate = Gate("good", "support-*", "production", Threshold(metric="accuracy", on=ON, at_least=0.5))
     assert gate.guards("support-bot")
     assert not gate.guards("sales-bot")
+
+
+@pytest.mark.parametrize(
+    ("needed", "given", "passes"),
+    [
+        ("promoter", [TeamRole.PROMOTER], True),
+        ("promoter", [TeamRole.TRAINER, TeamRole.ADMIN], True),
+        ("admin", [TeamRole.PROMOTER], False),
+        ("promoter", [], False),
+    ],
+)
+def test_an_approval_counts_from_the_role_upwards(needed: str, given: list[TeamRole], passes: bool) -> None:
+    now = datetime.now(UTC)
+    approvals = tuple(
+        Approval("bot", "production", 2, "sha256:0", f"user:{role}", role, "", now) for role in given
+    )
+    gate = Gate("seen", "bot", "production", Approved(role=needed))
+    found = judge(gate, Evidence("bot:v2", None, alias="production", approvals=approvals), revision=1)
+    assert found.passed is passes
+
+
+def test_a_role_that_there_is_not_cannot_be_asked_to_approve() -> None:
+    with pytest.raises(InvalidApp, match="not a role that can approve"):
+        Gate("seen", "bot", "production", Approved(role="boss"))
+
+
+def test_a_gate_that_asks_for_an_approval_is_stored_and_read_back() -> None:
+    gate = Gate("seen", "bot", "production", Approved(role="admin"))
+    assert Gate.from_json("seen", gate.to_json()) == gate

@@ -13,7 +13,7 @@ import pytest
 from registry import crashpoints
 from registry.errors import AliasMoved, EvidenceMismatch, GateFailed, VersionNotFound
 from registry.events import EventType
-from registry.gates import BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
+from registry.gates import Approved, BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
 from registry.protocol import Registry
 from registry.values import AppObject, Event, Parent, Role, Version
 from tests.common.registries import Maker, running, write_report
@@ -362,3 +362,20 @@ def test_scores_on_what_settings_were_chosen_by_are_no_evidence(
         registry.promotions.promote(bot.ref, "production")
     guard(registry, evaluator="evaluate:validation")
     assert registry.promotions.promote(bot.ref, "production").generation == 1
+
+
+def test_a_gate_that_asks_for_an_approval_lets_only_the_approved_content_become_the_alias(
+    registry: Registry, make: Maker, bot: Version
+) -> None:
+    deploy(registry, Gate("second-pair-of-eyes", "bot", "production", Approved(role="promoter")))
+    make.adapter("bot")
+    with pytest.raises(GateFailed, match="podium approve bot:v1 production"):
+        registry.promotions.promote("bot:v1", "production")
+    registry.identity.approve("bot:v1", "staging")
+    registry.identity.approve("bot:v2", "production")
+    with pytest.raises(GateFailed):
+        registry.promotions.promote("bot:v1", "production")
+    registry.identity.approve("bot:v1", "production", reason="read the samples")
+    (verdict,) = registry.promotions.promote("bot:v1", "production").verdicts
+    assert verdict.passed
+    assert "read the samples" in verdict.reason
