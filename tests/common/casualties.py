@@ -118,6 +118,8 @@ class Scene:
         self.runs.append(insist(lambda: self.registry.runs.queue(request)))
 
     def living(self) -> list[Run]:
+        """Those that have not ended."""
+        self._supervise()
         found = [insist(lambda run=run: self.registry.runs.get(run.id)) for run in self.runs]
         return [run for run in found if run.ended_at is None]
 
@@ -126,6 +128,14 @@ class Scene:
         path = self._outside / "executions"
         words = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(name, int(pid), float(at)) for name, pid, at in words]
+
+    def _supervise(self) -> None:
+        """Start again what has ended by itself: without a database, nothing of podium's starts."""
+        if self.up.process.poll() is not None:
+            self.up = self._up()
+        for number, worker in enumerate(self.workers):
+            if worker.process.poll() is not None:
+                self.workers[number] = self._worker()
 
     # Kills
 
