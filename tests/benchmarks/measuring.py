@@ -54,15 +54,9 @@ def compare(name: str, ours: float, peer: float, unit: str, aim: Aim, factor: fl
 
 
 def interleaved(
-    work: Mapping[str, Callable[[], object]],
-    *,
-    rounds: int,
-    warmups: int = 3,
-    prepare: Mapping[str, Callable[[], object]] | None = None,
+    work: Mapping[str, Callable[[], object]], *, rounds: int, warmups: int = 3
 ) -> dict[str, list[float]]:
     """Seconds of each call, by name. In each round every function is called once, the order turning.
-
-    What ``prepare`` has under a name is called before it, untimed.
 
     Garbage is collected between rounds and not during them, so that no one pays for another's.
     """
@@ -78,7 +72,6 @@ def interleaved(
         for turn in range(rounds):
             first = turn % len(names)
             for name in names[first:] + names[:first]:
-                (prepare or {}).get(name, _nothing)()
                 seconds[name].append(_timed(work[name]))
             gc.collect()
     finally:
@@ -86,10 +79,6 @@ def interleaved(
         if was_enabled:
             gc.enable()
     return seconds
-
-
-def _nothing() -> None:
-    """What most work needs before it."""
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -41,10 +41,7 @@ def promote_to_first_answer() -> Iterator[Row]:
         folder = Path(scratch)
         with _plain_vllm(folder, base) as by_hand, _podium(folder, base) as ours:
             work = {"ours": ours, "peer": by_hand}
-            # Of two engines on two cores the one that rested is slow at first, whoever asks it: neither is
-            # to pay for that.
-            wake = {"ours": ours.ask_base, "peer": by_hand.ask_base}
-            seconds = interleaved(work, rounds=_ROUNDS, warmups=_WARMUPS, prepare=wake)
+            seconds = interleaved(work, rounds=_ROUNDS, warmups=_WARMUPS)
         yield compare(
             "promote to first new answer",
             median_ms(seconds["ours"]),
@@ -70,9 +67,6 @@ class _Podium:
         answer = self._http.post("/v1/completions", json={**_QUESTION, "model": "teller"})
         assert answer.headers["x-podium-version"] == f"story:v{version}"
 
-    def ask_base(self) -> None:
-        _ask_base(self._http, "smollm2:v1")
-
 
 class _ByHand:
     """Load under a new name, probe it, and ask it: what a careful script does."""
@@ -93,16 +87,9 @@ class _ByHand:
         answer = self._http.post("/v1/completions", json={**_QUESTION, "model": name})
         assert answer.json()["model"] == name
 
-    def ask_base(self) -> None:
-        _ask_base(self._http, "base")
-
     def _probe(self, name: str) -> list[object]:
         answer = self._http.post("/v1/completions", json={**_PROBE, "model": name})
         return [choice["logprobs"]["top_logprobs"] for choice in answer.json()["choices"]]
-
-
-def _ask_base(http: httpx.Client, name: str) -> None:
-    http.post("/v1/completions", json={**_PROBE, "model": name}).raise_for_status()
 
 
 def wait_until_live(registry: Registry, generation: int, timeout: float = _START_SECONDS) -> None:
