@@ -22,7 +22,7 @@ from registry.content.blobs.store import (
     Buffer,
     Mark,
     check_digest,
-    check_owner,
+    claim_by_mark,
     done,
     missing_chunk,
     read_mark,
@@ -132,12 +132,7 @@ class LocalStore:
     def claim(self, database_id: str) -> str:
         with self._translated("claim"):
             self._remove_leftovers()
-            mark = self.mark()
-            if mark is None:
-                self._write_mark(Mark.new(database_id))
-                mark = self.mark()
-        assert mark is not None
-        return check_owner(self.url, mark, database_id)
+            return claim_by_mark(self.url, self.mark, self._write_mark, database_id)
 
     def mark(self) -> Mark | None:
         with self._translated("claim"):

@@ -26,7 +26,7 @@ from registry.content.blobs.store import (
     Buffer,
     Mark,
     check_digest,
-    check_owner,
+    claim_by_mark,
     done,
     missing_chunk,
     read_mark,
@@ -170,12 +170,7 @@ class S3Store:
                     yield _info(found, prefix)
 
     def claim(self, database_id: str) -> str:
-        mark = self.mark()
-        if mark is None:
-            self._write_mark(Mark.new(database_id))
-            mark = self.mark()
-        assert mark is not None
-        return check_owner(self.url, mark, database_id)
+        return claim_by_mark(self.url, self.mark, self._write_mark, database_id)
 
     def mark(self) -> Mark | None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
@@ -157,6 +157,18 @@ def read_mark(url: str, marker: bytes) -> Mark:
             f"store.json of the store {url} is damaged: it does not say whose the store is",
             remedy="Restore it from a copy; or, if no other database uses the store, delete it.",
         ) from error
+
+
+def claim_by_mark(
+    url: str, read: Callable[[], Mark | None], write: Callable[[Mark], None], database_id: str
+) -> str:
+    """`BlobStore.claim` over reading the mark, and writing one that never replaces another's."""
+    mark = read()
+    if mark is None:
+        write(Mark.new(database_id))
+        mark = read()  # perhaps of one who was faster
+    assert mark is not None
+    return check_owner(url, mark, database_id)
 
 
 def check_owner(url: str, mark: Mark, database_id: str) -> str:
