@@ -30,7 +30,6 @@ class Evidence:
     candidate: Measured | None
     incumbent_ref: str | None = None  # None: the alias is new
     incumbent: Measured | None = None
-    alias: str = ""
     approvals: tuple[Approval, ...] = ()  # of the candidate's content for the alias, newest first
 
 
@@ -63,7 +62,7 @@ def _judge_approval(gate: Gate, rule: Approved, evidence: Evidence, revision: in
             reason = f"approved by {approval.actor} ({approval.role}){why}"
             return _verdict(gate, True, reason, (), revision, actor=approval.actor)
     ref = evidence.candidate_ref
-    reason = f"nobody of that role has approved {ref}; they run: podium approve {ref} {evidence.alias}"
+    reason = f"nobody of that role has approved {ref}; they run: podium approve {ref} {gate.alias}"
     return _verdict(gate, False, reason, (), revision)
 
 

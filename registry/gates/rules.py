@@ -103,11 +103,6 @@ _RULES: dict[str, type[Rule]] = {
 }
 
 
-def _check_measuring(rule: Measuring) -> None:
-    Reference.parse(rule.on).require_explicit("judge on")
-    _check_numbers(rule)
-
-
 def _check_numbers(rule: Measuring) -> None:
     """No score is below NaN: a gate with it would let everything pass."""
     for each in fields(rule):
@@ -139,7 +134,8 @@ class Gate:
         check_name(self.name)
         check_alias(self.alias)
         if not isinstance(self.rule, Approved):
-            _check_measuring(self.rule)
+            _check_numbers(self.rule)
+            Reference.parse(self.rule.on).require_explicit("judge on")
         self.rule.check()
 
     def guards(self, artifact: str) -> bool:

@@ -34,7 +34,7 @@ _LAST_EVALUATION = sql("""
 """)
 _APPROVALS = sql("""
     SELECT artifact, alias, version, digest, actor, role, reason, at FROM approval
-    WHERE digest = :digest AND artifact = :artifact AND alias = :alias ORDER BY id DESC
+    WHERE digest = :digest ORDER BY id DESC
 """)
 _OF_SUBJECT = sql("""
     SELECT id, report, subject_digest, dataset_digest, evaluator, at FROM evaluation
@@ -92,8 +92,9 @@ def judge_all(
 def _gather(reader: Transaction, gate: Gate, candidate: Subject, incumbent: Subject | None) -> Evidence:
     rule = gate.rule
     if isinstance(rule, Approved):
-        given = approvals_of(reader, candidate, gate.alias)
-        return Evidence(candidate.ref, None, alias=gate.alias, approvals=given)
+        place = (Reference.parse(candidate.ref).name, gate.alias)
+        given = [a for a in approvals_of(reader, candidate.digest) if (a.artifact, a.alias) == place]
+        return Evidence(candidate.ref, None, approvals=tuple(given))
     dataset: str = rows.require(reader, Reference.parse(rule.on))[5]
     paired = isinstance(rule, BetterThanIncumbent)
 
@@ -108,14 +109,12 @@ def _gather(reader: Transaction, gate: Gate, candidate: Subject, incumbent: Subj
     )
 
 
-def approvals_of(reader: Transaction, candidate: Subject, alias: str) -> tuple[Approval, ...]:
-    """Who has said that the candidate's content may become the alias, newest first."""
-    artifact = Reference.parse(candidate.ref).name
-    found = reader.all(_APPROVALS, digest=candidate.digest, artifact=artifact, alias=alias)
-    return tuple(to_approval(row) for row in found)
+def approvals_of(reader: Transaction, digest: str) -> list[Approval]:
+    """Who has said of a content that it may become an alias, newest first."""
+    return [_approval(row) for row in reader.all(_APPROVALS, digest=digest)]
 
 
-def to_approval(row: Row) -> Approval:
+def _approval(row: Row) -> Approval:
     artifact, alias, version, digest, actor, role, reason, at = row
     return Approval(artifact, alias, version, digest, actor, TeamRole(role), reason, to_time(at))
 

@@ -26,7 +26,7 @@ from registry.identity.tokens import (
 from registry.references import Reference, check_alias
 from registry.runs import lease_name
 from registry.store import rows
-from registry.store.evidence import to_approval
+from registry.store.evidence import approvals_of
 from registry.store.session import Session, check_text
 
 _COLUMNS = "id, name, role, pattern, created_at, created_by, expires_at, revoked_at, run, epoch"
@@ -53,10 +53,6 @@ _OF_ALIAS = sql("SELECT artifact, role FROM protection WHERE alias = :alias")
 _APPROVE = sql("""
     INSERT INTO approval (artifact, alias, version, digest, actor, role, reason, at)
     VALUES (:artifact, :alias, :version, :digest, :actor, :role, :reason, :now)
-""")
-_APPROVALS = sql("""
-    SELECT artifact, alias, version, digest, actor, role, reason, at FROM approval
-    WHERE digest = :digest ORDER BY id DESC
 """)
 _RECORD = sql("""
     INSERT INTO audit (at, token, actor, operation, target, status, address)
@@ -211,7 +207,7 @@ class StoredIdentity:
 
     def approvals(self, digest: str) -> Sequence[Approval]:
         with self._session.reading() as reader:
-            return [to_approval(row) for row in reader.all(_APPROVALS, digest=digest)]
+            return approvals_of(reader, digest)
 
     def record(self, token: str | None, operation: str, target: str, status: int, address: str) -> None:
         """Add a line to the audit trail."""

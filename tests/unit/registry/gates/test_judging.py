@@ -237,7 +237,7 @@ def test_an_approval_counts_from_the_role_upwards(needed: str, given: list[TeamR
         Approval("bot", "production", 2, "sha256:0", f"user:{role}", role, "", now) for role in given
     )
     gate = Gate("seen", "bot", "production", Approved(role=needed))
-    found = judge(gate, Evidence("bot:v2", None, alias="production", approvals=approvals), revision=1)
+    found = judge(gate, Evidence("bot:v2", None, approvals=approvals), revision=1)
     assert found.passed is passes
 
 
