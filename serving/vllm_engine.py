@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -15,16 +14,15 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
-from serving import middleware
 from serving.child import Child, Record
 from serving.deployment import VLLM
 from serving.engine import Answer, Fence, Launch, Observation, Phase, RouteMap
 from serving.errors import EngineUnavailable
+from serving.placing import MIDDLEWARE, place_code
 from serving.wire import ReplicaClient, read_metrics
 
 __all__ = ["VLLMEngine"]
 
-_MIDDLEWARE_MODULE = "podium_middleware"
 _STOP_POLL_SECONDS = 0.05
 _SHUTDOWN_SECONDS = 30  # vLLM's own patience at SIGTERM; by then podium has drained it
 # What an engine has no business with: podium's own settings and the store's credentials.
@@ -50,7 +48,7 @@ class VLLMEngine:
         self._settings = launch.engine or self._settings
         _require_installed(self._settings)
         record = self._child.prepare(self._port, launch.fingerprint, launch.base_name, avoid=self._avoid)
-        code = _place_middleware(self._child.folder)
+        code = place_code(self._child.folder)
         command = _command(self._settings, launch, record.port)
         self._child.spawn(command, _environment(os.environ, self._settings, code))
 
@@ -133,21 +131,6 @@ def _require_installed(settings: VLLM) -> None:
         )
 
 
-def _place_middleware(folder: Path) -> Path:
-    """Copy the middleware into a folder that holds nothing else, and return that folder.
-
-    A copy, because vLLM imports it by name whatever its environment is, and because podium may be upgraded
-    under a running replica whose children import it again.
-    """
-    code = folder / "python"
-    shutil.rmtree(code, ignore_errors=True)
-    package = code / _MIDDLEWARE_MODULE
-    package.mkdir(parents=True)
-    for file in Path(middleware.__file__).parent.glob("*.py"):
-        shutil.copyfile(file, package / file.name)
-    return code
-
-
 def _command(settings: VLLM, launch: Launch, port: int) -> list[str]:
     python = settings.python or sys.executable
     eager = ["--enforce-eager"] if _is_cpu_build(python) and "--enforce-eager" not in settings.args else []
@@ -155,7 +138,7 @@ def _command(settings: VLLM, launch: Launch, port: int) -> list[str]:
         *(python, "-P", "-m", settings.module),
         *("--model", str(launch.base_path), "--served-model-name", launch.base_name),
         *("--host", "127.0.0.1", "--port", str(port)),
-        *("--middleware", f"{_MIDDLEWARE_MODULE}.AliasMiddleware"),
+        *("--middleware", f"{MIDDLEWARE}.AliasMiddleware"),
         *("--enable-lora", "--max-lora-rank", str(settings.max_lora_rank)),
         *("--max-loras", str(settings.max_loras), "--max-cpu-loras", str(settings.max_cpu_loras)),
         *("--shutdown-timeout", str(_SHUTDOWN_SECONDS), "--disable-uvicorn-access-log"),
@@ -172,7 +155,9 @@ def _environment(inherited: Mapping[str, str], settings: VLLM, code: Path) -> di
     }
     return {
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; the CPU build would take 4, the GPU build does not read it
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # it would bind every engine here to the same first cores
         **kept,
+        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) - 1)),  # as vLLM counts when it binds
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",

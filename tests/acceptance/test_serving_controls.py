@@ -37,7 +37,7 @@ _WITHOUT = (
 @pytest.fixture
 def _unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The middleware without its fence, and without its refusal to load in place."""
-    place = vllm_engine._place_middleware
+    place = vllm_engine.place_code
 
     def unguarded(folder: Path) -> Path:
         code = place(folder)
@@ -49,7 +49,7 @@ def _unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
             file.write_text(text.replace(guard, kept + without))
         return code
 
-    monkeypatch.setattr(vllm_engine, "_place_middleware", unguarded)
+    monkeypatch.setattr(vllm_engine, "place_code", unguarded)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
 SWAPS = int(os.environ.get("PODIUM_SWAPS", "8"))
 CLIENTS = 40
-# Forty leave a second engine on two cores so little that its start takes ten minutes.
+# Forty leave a second engine on two cores little: its start takes minutes.
 CLIENTS_OF_A_BASE = CLIENTS if SWAPS >= 30 else 6
 ADAPTERS = 3
 needs_proxy = pytest.mark.skipif(find_haproxy() is None, reason="HAProxy is not installed")
