@@ -258,8 +258,8 @@ def test_engines_end_here_when_another_machine_has_come_to_lead(world: World) ->
         elsewhere = replace(Process.current(), boot="another machine").to_text()
         assert world.registry.leases.acquire("controller/router", elsewhere) is not None
         async with controllers(world) as lines:
+            await eventually(lambda: any("another controller leads" in line for line in lines))
             await eventually(lambda: world.engines[0].app is None, what="its engine is stopped")
-            assert any("another controller leads" in line for line in lines)
         assert world.front is not None and not world.front.is_running
 
     asyncio.run(work())
