@@ -60,6 +60,11 @@ def parse_version_number(text: str) -> int:
     return int(match[1])
 
 
+def is_reference(text: str) -> bool:
+    """Whether ``text`` names a version, where it may also be the id of a value that has no name."""
+    return ":" in text or "@" in text
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """What a person wrote to name a version. At most one of the last three is set."""

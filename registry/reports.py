@@ -23,6 +23,11 @@ _ABOUT_SHAPE = "See 'Reports' in the README for what a report looks like."
 HELD_OUT = "heldout"
 
 
+def evaluator_name(task: str, split: str) -> str:
+    """Whose evidence a report is that ``task`` made on a part of a data set."""
+    return task if split == HELD_OUT else f"{task}:{split}"
+
+
 class _Judged(BaseModel):
     digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     ref: str | None = None

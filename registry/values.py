@@ -158,6 +158,9 @@ class Verdict:
     evidence: tuple[str, ...] = ()  # references of the reports that were judged
     revision: int = 0  # revision of the gate
     measured: Mapping[str, Any] = field(default_factory=dict)
+    unmeasured: str | None = None  # the version that the gate's evaluator has not measured yet
+    run: str | None = None  # the run that measures it now
+    remedy: str = ""  # the command that would make the evidence it lacks
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,8 +45,8 @@ def print_error(error: PodiumError, *, as_json: bool) -> int:
         click.echo(json.dumps(error.to_dict(), default=str))
     else:
         click.echo(f"{click.style('podium:', fg='red', bold=True)} {plain(error.message)}", err=True)
-        if error.remedy:
-            click.echo(f"        {plain(error.remedy)}", err=True)
+        for line in error.remedy.splitlines():
+            click.echo(f"        {plain(line)}", err=True)
     return error.exit_status
 
 
@@ -131,6 +132,37 @@ class Output:
 
         spaced = [each for part in parts for each in (Text(""), part)]
         return Group(*spaced[1:])
+
+    @contextmanager
+    def waiting(self) -> Iterator[Callable[[str, str], None]]:
+        """What is waited for, as it changes: called with that, and with how far it is.
+
+        A person at a terminal sees both, and the seconds, on one line that goes when the waiting ends; where
+        nobody looks at a terminal, what is waited for is said once.
+        """
+        if self.as_json:
+            yield lambda what, far: None
+        elif not sys.stderr.isatty():
+            said: dict[str, None] = {}
+
+            def once(what: str, far: str) -> None:
+                if what not in said:
+                    said[what] = None
+                    self.note(what)
+
+            yield once
+        else:
+            from rich.console import Console
+
+            begun = time.monotonic()
+            console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+            with console.status("") as status:
+
+                def show(what: str, far: str) -> None:
+                    parts = (what.rstrip("."), f"{time.monotonic() - begun:.0f} s", plain(far))
+                    status.update("  ".join(part for part in parts if part)[: console.width - 4])
+
+                yield show
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Progress | None]:

@@ -6,14 +6,19 @@ from types import EllipsisType
 
 import click
 from rich.console import RenderableType
+from rich.text import Text
 
 from registry.broker import find_broker
 from registry.cli.amount import AMOUNT
+from registry.cli.evidence import wait_for_evidence
 from registry.cli.output import Output, counted, with_output
-from registry.cli.waiting import wait_until_live
+from registry.cli.waiting import MOST_SECONDS, UNLED_SECONDS, wait_until_live
+from registry.errors import GateFailed
+from registry.gates.wording import advice, evidence_names, mark, verdict_lines
 from registry.references import parse_version_number
 from registry.values import Promotion, Verdict
 
+_NO_REASON = "(no reason given)"
 _BROKER_SECONDS = 0.5  # to learn whether events wait; what was asked for is done by then
 
 
@@ -27,11 +32,24 @@ def _version(_: click.Context, __: click.Parameter, text: str | None) -> int | N
     return None if text is None else parse_version_number(text)
 
 
+_LIVE, _EVIDENCE = "live", "evidence"
+_WAIT_LIVE = click.option(
+    "--wait", type=click.Choice([_LIVE]), help="Return when every deployment answers with it."
+)
 _WAIT = click.option(
-    "--wait", type=click.Choice(["live"]), help="Return when every deployment answers with it."
+    "--wait",
+    type=click.Choice([_EVIDENCE, _LIVE]),
+    multiple=True,
+    help="evidence: judge when the evaluations that are under way have ended. live: return when every "
+    "deployment answers with it. Both may be given.",
+)
+_WAIT_EVIDENCE = click.option(
+    "--wait", type=click.Choice([_EVIDENCE]), help="Judge when the evaluations under way have ended."
 )
 _TIMEOUT = click.option(
-    "--timeout", default=600.0, show_default=True, type=AMOUNT, help="Seconds to wait at most."
+    "--timeout",
+    type=AMOUNT,
+    help=f"Seconds to wait at most: {MOST_SECONDS:g} unless given, {UNLED_SECONDS:g} for what nobody serves.",
 )
 _REASON = click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the history.")
 
@@ -50,12 +68,14 @@ def promote(
     alias: str,
     expect: int | EllipsisType | None,
     reason: str,
-    wait: str | None,
-    timeout: float,
+    wait: tuple[str, ...],
+    timeout: float | None,
 ) -> None:
     """Move ALIAS to the version REFERENCE, behind the alias's gates, in one transaction."""
+    if _EVIDENCE in wait:
+        wait_for_evidence(out, reference, alias, MOST_SECONDS if timeout is None else timeout)
     promotion = out.registry.promotions.promote(reference, alias, expect=expect, reason=reason)
-    _finish(out, promotion, wait, timeout)
+    _finish(out, promotion, _LIVE in wait, timeout)
 
 
 @click.command()
@@ -65,19 +85,19 @@ def promote(
     "--to", callback=_version, metavar="vN", help="A version that held the alias; the last one unless given."
 )
 @_REASON
-@_WAIT
+@_WAIT_LIVE
 @_TIMEOUT
 @with_output
 def rollback(
-    out: Output, name: str, alias: str, to: int | None, reason: str, wait: str | None, timeout: float
+    out: Output, name: str, alias: str, to: int | None, reason: str, wait: str | None, timeout: float | None
 ) -> None:
     """Go back to the last version that was live, and hold the alias against triggers."""
     promotion = out.registry.promotions.rollback(name, alias, to=to, reason=reason)
-    _finish(out, promotion, wait, timeout)
+    _finish(out, promotion, wait is not None, timeout)
     out.note(f"Triggers may not move it until: podium release {name} {alias}")
 
 
-def _finish(out: Output, promotion: Promotion, wait: str | None, timeout: float) -> None:
+def _finish(out: Output, promotion: Promotion, wait: bool, timeout: float | None) -> None:
     """Print the move; with ``--wait live`` only after serving has made it so."""
     data = promotion.to_dict()
     waiting = _waiting_events(out) if promotion.changed else ""
@@ -113,8 +133,7 @@ def _sentence(promotion: Promotion) -> str:
         return f"{already}; nothing was changed."
     before = f"v{promotion.from_version}" if promotion.from_version else "none"
     lines = [f"{name}: {before} -> v{promotion.to_version} (generation {promotion.generation})"]
-    lines += [f"  {'passed' if v.passed else 'FAILED'}  {v.gate}: {v.reason}" for v in promotion.verdicts]
-    return "\n".join(lines)
+    return "\n".join([*lines, *verdict_lines(promotion.verdicts)])
 
 
 @click.command()
@@ -145,22 +164,46 @@ def history(out: Output, name: str, alias: str | None, limit: int) -> None:
 
 def _row(p: Promotion) -> list[object]:
     before = f"v{p.from_version}" if p.from_version else None
-    passed = [f"{v.gate}: {v.reason}" for v in p.verdicts]
-    why = "\n".join([*([p.reason] if p.reason else []), *passed]) or None
+    gates = [f"{mark(v)} {v.gate}: {v.reason}" for v in p.verdicts]
+    why = "\n".join([*([p.reason] if p.reason else []), *gates]) or _NO_REASON
     return [p.alias, p.generation, p.action.value, before, f"v{p.to_version}", p.actor, p.at, why]
 
 
 @click.command()
 @click.argument("reference")
 @click.argument("alias")
+@_WAIT_EVIDENCE
+@_TIMEOUT
 @with_output
-def judge(out: Output, reference: str, alias: str) -> None:
-    """Ask the gates of ALIAS what they say of a version, without moving anything."""
-    verdicts = out.registry.promotions.judge(reference, alias)
-    data = [{"gate": v.gate, "rule": v.rule, "passed": v.passed, "reason": v.reason} for v in verdicts]
-    out.show(data, lambda: _verdicts(out, verdicts))
+def judge(out: Output, reference: str, alias: str, wait: str | None, timeout: float | None) -> int:
+    """Ask the gates of ALIAS what they say of a version, without moving anything.
+
+    Exit status 1 if one of them says no.
+    """
+    if wait:
+        verdicts = wait_for_evidence(out, reference, alias, MOST_SECONDS if timeout is None else timeout)
+    else:
+        verdicts = out.registry.promotions.judge(reference, alias)
+    out.show([_verdict_data(v) for v in verdicts], lambda: _verdicts(out, verdicts))
+    if all(v.passed for v in verdicts):
+        return 0
+    out.note(advice(verdicts, f"{reference} {alias}"))
+    return GateFailed.exit_status
+
+
+def _verdict_data(v: Verdict) -> dict[str, object]:
+    said = {"gate": v.gate, "rule": v.rule, "passed": v.passed, "reason": v.reason, "remedy": v.remedy}
+    return {**said, "evidence": list(v.evidence), "unmeasured": v.unmeasured, "run": v.run}
 
 
 def _verdicts(out: Output, verdicts: list[Verdict]) -> RenderableType:
-    rows = [["passed" if v.passed else "FAILED", v.gate, v.rule, v.reason] for v in verdicts]
-    return out.table(["", "gate", "rule", "why"], rows, empty="No gate guards this alias.")
+    rows = [
+        [Text(mark(v), "green" if v.passed else "red"), v.gate, v.reason, v.rule, _reports(v)]
+        for v in verdicts
+    ]
+    columns = ["", "gate", "found", "wanted", "evidence"]
+    return out.table(columns, rows, empty="No gate guards this alias.")
+
+
+def _reports(verdict: Verdict) -> str | None:
+    return "\n".join(evidence_names(verdict)) or None

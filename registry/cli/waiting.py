@@ -14,6 +14,8 @@ from registry.protocol import Registry
 from registry.values import Promotion
 
 _LOOK_SECONDS = 0.5  # a wake-up may be lost, so look this often anyway
+MOST_SECONDS = 600.0  # to wait, unless told otherwise
+UNLED_SECONDS = 60.0  # ... for what nobody serves: time to start 'podium up', and no more
 
 
 class RolloutFailed(Refused):
@@ -24,17 +26,18 @@ class RolloutPending(Unavailable):
     """No deployment has said within the time given whether the version is live, or none will for now."""
 
 
-def wait_until_live(out: Output, promotion: Promotion, timeout: float) -> list[dict[str, Any]]:
+def wait_until_live(out: Output, promotion: Promotion, timeout: float | None) -> list[dict[str, Any]]:
     """Block until every deployment that follows the alias answers with the version.
 
-    Where nothing follows it there is nothing to wait for, and that is said.
+    Where nothing follows it there is nothing to wait for, and that is said; so is that nobody serves what
+    follows it. ``timeout`` is in seconds; without one it is short where nobody serves it.
 
     Raises:
         RolloutFailed: one of them could not, or something newer took its place.
-        RolloutPending: they did not say within ``timeout`` seconds, or are paused.
+        RolloutPending: they did not say in time, or are paused.
     """
     registry = out.registry
-    deadline = time.monotonic() + timeout
+    begun = time.monotonic()
     said_so = False
     while True:
         seen = registry.events.position().newest
@@ -45,12 +48,14 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float) -> list[d
             return _ended(out, promotion, list(rollouts.values()))
         if left and all(_is_stuck(rollouts, follower) for follower in left):
             raise _paused(promotion, left)
-        if not said_so and (note := _unled(left)):
-            out.note(note)
+        unled = _names([follower for follower in left if not follower.is_led])
+        most = timeout if timeout is not None else UNLED_SECONDS if unled else MOST_SECONDS
+        if unled and not said_so:
+            out.note(_unled(unled, most))
             said_so = True
-        wait = deadline - time.monotonic()
+        wait = begun + most - time.monotonic()
         if wait <= 0:
-            raise _pending(promotion, rollouts, left, timeout)
+            raise _pending(promotion, rollouts, left, most)
         registry.events.wait(seen, min(wait, _LOOK_SECONDS))
 
 
@@ -112,10 +117,8 @@ def _names(followers: list[Follower]) -> list[str]:
     return sorted({follower.deployment for follower in followers})
 
 
-def _unled(left: list[Follower]) -> str:
-    """A sentence, if nobody works on what is waited for."""
-    names = _names([follower for follower in left if not follower.is_led])
-    return f"Nothing runs {', '.join(names)} now: it is waited for until 'podium up' does." if names else ""
+def _unled(names: list[str], most: float) -> str:
+    return f"Nobody serves {', '.join(names)} now. Start 'podium up': it is waited for, {most:g} s at most."
 
 
 def _paused(promotion: Promotion, left: list[Follower]) -> RolloutPending:
@@ -134,6 +137,13 @@ def _pending(
     timeout: float,
 ) -> RolloutPending:
     name = f"{promotion.artifact}:{promotion.alias}"
+    if unled := _names([follower for follower in left if not follower.is_led]):
+        return RolloutPending(
+            f"{name} was moved, but nobody serves {', '.join(unled)}, so it is not live there "
+            f"after {timeout:g} s.",
+            remedy="Start 'podium up': it brings live what the alias holds by then. "
+            f"See 'podium deployments show {unled[0]}'.",
+        )
     if not rollouts:
         return RolloutPending(
             f"{name} was moved, but no deployment took it up within {timeout:g} s.",

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from registry.gates.rules import Approved, BetterThanBase, BetterThanIncumbent, Gate, Measuring, Threshold
+from registry.gates.rules import (
+    MANUAL,
+    Approved,
+    BetterThanBase,
+    BetterThanIncumbent,
+    Gate,
+    Measuring,
+    Threshold,
+)
 from registry.gates.statistics import fewest_pairs, paired_difference
 from registry.identity.roles import TeamRole
 from registry.identity.tokens import Approval
@@ -23,13 +31,22 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A run that measures a version now."""
+
+    run: str
+    state: str  # "queued" or "running"
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that a gate may look at. ``None``: the gate's evaluator has not judged that version on that set."""
+    """All that a gate may look at. ``None``: the gate's evaluator has not judged that version on that set,
+    and no run does so now."""
 
     candidate_ref: str
-    candidate: Measured | None
+    candidate: Measured | UnderWay | None
     incumbent_ref: str | None = None  # None: the alias is new
-    incumbent: Measured | None = None
+    incumbent: Measured | UnderWay | None = None
     approvals: tuple[Approval, ...] = ()  # of the candidate's content for the alias, newest first
 
 
@@ -38,8 +55,8 @@ def judge(gate: Gate, evidence: Evidence, revision: int = 0) -> Verdict:
     rule = gate.rule
     if isinstance(rule, Approved):
         return _judge_approval(gate, rule, evidence, revision)
-    if evidence.candidate is None:
-        return _missing(gate, rule, evidence.candidate_ref, revision)
+    if not isinstance(evidence.candidate, Measured):
+        return _missing(gate, rule, evidence.candidate_ref, evidence.candidate, revision)
     if isinstance(rule, Threshold):
         return _judge_threshold(gate, rule, evidence.candidate, revision)
     if isinstance(rule, BetterThanBase):
@@ -47,12 +64,26 @@ def judge(gate: Gate, evidence: Evidence, revision: int = 0) -> Verdict:
     return _judge_against_incumbent(gate, rule, evidence, evidence.candidate, revision)
 
 
-def _missing(gate: Gate, rule: Measuring, ref: str, revision: int) -> Verdict:
-    reason = (
-        f"'{gate.evaluator}' has not measured {rule.metric} of {ref} on {rule.on}; "
-        f"run: podium evaluate {ref} --on {rule.on}"
-    )
-    return Verdict(gate.name, rule.describe(), False, reason, (), revision)
+def _missing(gate: Gate, rule: Measuring, ref: str, under_way: UnderWay | None, revision: int) -> Verdict:
+    what = f"{rule.metric} of {ref} on {rule.on}"
+    if under_way is None:
+        reason, run = f"'{gate.evaluator}' has not measured {what}", None
+        remedy = _how_to_measure(gate.evaluator, ref, rule.on)
+    else:
+        reason, run = f"run {under_way.run} measures {what}: it is {under_way.state}", under_way.run
+        remedy = f"podium runs wait {under_way.run}"
+    said = rule.describe()
+    return Verdict(gate.name, said, False, reason, (), revision, unmeasured=ref, run=run, remedy=remedy)
+
+
+def _how_to_measure(evaluator: str, ref: str, on: str) -> str:
+    """The command that makes the report that a gate asks for."""
+    task, _, split = evaluator.partition(":")
+    if task == "evaluate":
+        return f"podium evaluate {ref} --on {on}" + (f" --split {split}" if split else "")
+    if task == MANUAL:
+        return f"podium push NAME FOLDER --kind report --of {ref} --on {on}"
+    return f"podium run {evaluator}"
 
 
 def _judge_approval(gate: Gate, rule: Approved, evidence: Evidence, revision: int) -> Verdict:
@@ -62,8 +93,9 @@ def _judge_approval(gate: Gate, rule: Approved, evidence: Evidence, revision: in
             reason = f"approved by {approval.actor} ({approval.role}){why}"
             return _verdict(gate, True, reason, (), revision, actor=approval.actor)
     ref = evidence.candidate_ref
-    reason = f"nobody of that role has approved {ref}; they run: podium approve {ref} {gate.alias}"
-    return _verdict(gate, False, reason, (), revision)
+    reason = f"no {rule.role} or above has approved {ref}"
+    remedy = f"podium approve {ref} {gate.alias}"
+    return Verdict(gate.name, rule.describe(), False, reason, (), revision, remedy=remedy)
 
 
 def _verdict(
@@ -76,11 +108,9 @@ def _judge_threshold(gate: Gate, rule: Threshold, candidate: Measured, revision:
     value = candidate.score.value
     low = rule.at_least is not None and value < rule.at_least
     high = rule.at_most is not None and value > rule.at_most
-    reason = f"{rule.metric} is {value:.4g}"
-    if low:
-        reason += f", needs at least {rule.at_least:g}"
-    if high:
-        reason += f", may be at most {rule.at_most:g}"
+    bounds = [] if rule.at_least is None else [f"needs at least {rule.at_least:g}"]
+    bounds += [] if rule.at_most is None else [f"may be at most {rule.at_most:g}"]
+    reason = ", ".join([f"{rule.metric} is {value:.4g}", *bounds])
     return _verdict(gate, not (low or high), reason, (candidate.report,), revision, value=value)
 
 
@@ -92,9 +122,10 @@ def _judge_against_base(gate: Gate, rule: BetterThanBase, candidate: Measured, r
         return _verdict(gate, False, reason, (candidate.report,), revision)
     gain = (score.value - score.base) * (1 if score.higher_is_better else -1)
     passed = gain > 0 and gain >= rule.by
-    reason = f"{rule.metric} is {score.value:.4g}, the base model's {score.base:.4g}"
-    if not passed:
-        reason += f"; needs to be better by {'more than 0' if not rule.by else f'{rule.by:g}'}"
+    reason = (
+        f"{rule.metric} is {score.value:.4g}, the base model's {score.base:.4g}; "
+        f"needs to be better by {f'{rule.by:g}' if rule.by else 'more than 0'}"
+    )
     return _verdict(gate, passed, reason, (candidate.report,), revision, value=score.value, base=score.base)
 
 
@@ -104,8 +135,8 @@ def _judge_against_incumbent(
     if evidence.incumbent_ref is None:
         return _verdict(gate, True, "the alias is new: there is no incumbent", (candidate.report,), revision)
     incumbent = evidence.incumbent
-    if incumbent is None:
-        return _missing(gate, rule, evidence.incumbent_ref, revision)
+    if not isinstance(incumbent, Measured):
+        return _missing(gate, rule, evidence.incumbent_ref, incumbent, revision)
     reports = (candidate.report, incumbent.report)
     shared = sorted(candidate.examples.keys() & incumbent.examples.keys())
     if not shared:
@@ -126,10 +157,9 @@ def _judge_against_incumbent(
         f"{rule.metric} is {candidate.score.value:.4g}, "
         f"{evidence.incumbent_ref} has {incumbent.score.value:.4g}; "
         f"paired gain {found.mean:+.4g}, at least {found.lower:+.4g} "
-        f"with {rule.confidence:.0%} confidence (n={found.n})"
+        f"with {rule.confidence:.0%} confidence (n={found.n}); "
+        f"needs {f'at least {-rule.tolerance:+g}' if rule.tolerance else 'more than 0'}"
     )
-    if not passed:
-        reason += f"; needs at least {-rule.tolerance:+g}" if rule.tolerance else "; needs more than 0"
     return _verdict(
         gate,
         passed,

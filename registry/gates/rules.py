@@ -12,6 +12,9 @@ from registry.errors import InvalidApp
 from registry.identity.roles import TeamRole
 from registry.references import Reference, check_alias, check_name
 
+#: Evaluator of a report that no run made.
+MANUAL = "manual"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
-from registry.gates.judging import Evidence, Measured, judge
+from registry.gates.judging import Evidence, Measured, UnderWay, judge
 from registry.gates.rules import Approved, BetterThanIncumbent, Gate, Measuring
 from registry.identity.roles import TeamRole
 from registry.identity.tokens import Approval
 from registry.references import Reference
+from registry.reports import HELD_OUT, evaluator_name
 from registry.store import rows
 from registry.store.session import Session
 from registry.values import Evaluation, Score, Verdict
@@ -40,6 +41,14 @@ _OF_SUBJECT = sql("""
     SELECT id, report, subject_digest, dataset_digest, evaluator, at FROM evaluation
     WHERE subject_digest = :digest AND (CAST(:dataset AS TEXT) IS NULL OR dataset_digest = :dataset)
     ORDER BY id DESC
+""")
+_UNDER_WAY = sql("""
+    SELECT run.id, run.state, run.task, run.arguments FROM run
+    JOIN run_input judged ON judged.run = run.id AND judged.role = 'subject'
+    JOIN run_input data ON data.run = run.id AND data.role = 'held-out'
+    JOIN value judged_value ON judged_value.id = judged.value AND judged_value.digest = :subject
+    JOIN value data_value ON data_value.id = data.value AND data_value.digest = :dataset
+    WHERE run.state IN ('queued', 'running') ORDER BY run.queued_at, run.id
 """)
 _SCORES = sql(
     "SELECT metric, value, higher_is_better, base, n FROM score WHERE evaluation_id = :id ORDER BY metric"
@@ -98,8 +107,9 @@ def _gather(reader: Transaction, gate: Gate, candidate: Subject, incumbent: Subj
     dataset: str = rows.require(reader, Reference.parse(rule.on))[5]
     paired = isinstance(rule, BetterThanIncumbent)
 
-    def measured(digest: str) -> Measured | None:
-        return _measured(reader, rule, gate.evaluator, digest, dataset, paired)
+    def measured(digest: str) -> Measured | UnderWay | None:
+        found = _measured(reader, rule, gate.evaluator, digest, dataset, paired)
+        return found or _under_way(reader, gate.evaluator, digest, dataset)
 
     return Evidence(
         candidate.ref,
@@ -132,6 +142,14 @@ def _measured(
         Score(rule.metric, value, bool(higher), base, n),
         json.loads(per_example[0]) if per_example else {},
     )
+
+
+def _under_way(reader: Transaction, evaluator: str, subject: str, dataset: str) -> UnderWay | None:
+    """The oldest run that makes such evidence now."""
+    for run, state, task, arguments in reader.all(_UNDER_WAY, subject=subject, dataset=dataset):
+        if evaluator_name(task, json.loads(arguments).get("split", HELD_OUT)) == evaluator:
+            return UnderWay(run, state)
+    return None
 
 
 def _report_name(reader: Transaction, value: str) -> str:

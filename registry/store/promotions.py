@@ -20,6 +20,7 @@ from registry.errors import (
 )
 from registry.events import AliasMoved as AliasMovedData
 from registry.events import AliasReleased, EventType, PromotionRefused
+from registry.gates.wording import advice, summary, verdict_lines
 from registry.references import Reference, check_alias, check_name
 from registry.rollback import Move, rollback_target
 from registry.store import evidence, rows
@@ -405,13 +406,12 @@ def _incumbent(artifact: str, held: _Held | None) -> Subject | None:
 
 
 def _check_gates(target: _Target, alias: str, verdicts: Sequence[Verdict]) -> None:
-    failed = [v for v in verdicts if not v.passed]
-    if not failed:
+    if all(v.passed for v in verdicts):
         return
-    said = "; ".join(f"{v.gate}: {v.reason}" for v in failed)
+    refused = f"{target.subject.ref} may not become '{target.artifact}:{alias}': {summary(verdicts)}."
     raise GateFailed(
-        f"{target.subject.ref} may not become '{target.artifact}:{alias}'. {said}.",
-        remedy="Satisfy the gates, or change them in the app file and deploy it.",
+        "\n".join([refused, *verdict_lines(verdicts)]),
+        remedy=advice(verdicts, f"{target.subject.ref} {alias}"),
         verdicts=[asdict(v) for v in verdicts],
     )
 

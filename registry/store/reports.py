@@ -8,13 +8,12 @@ from registry.database.engine import Transaction
 from registry.database.statements import sql
 from registry.errors import EvidenceMismatch
 from registry.events import EvaluationRecorded, EventType
-from registry.reports import HELD_OUT, Report
+from registry.gates.rules import MANUAL
+from registry.reports import Report, evaluator_name
 from registry.store import rows
 from registry.store.session import Session, to_json
 from registry.store.values import FoundParent
 from registry.values import Role
-
-MANUAL = "manual"  # evaluator of a report that no run made
 
 _PUT_EVALUATION = sql("""
     INSERT INTO evaluation (report, subject_digest, dataset_digest, evaluator, at)
@@ -79,8 +78,7 @@ def record_evaluation(
 ) -> None:
     """Keep the scores, also by example, and say so by an event."""
     document = report.document
-    if document.dataset.split != HELD_OUT:
-        evaluator = f"{evaluator}:{document.dataset.split}"
+    evaluator = evaluator_name(evaluator, document.dataset.split)
     (evaluation,) = transaction.one(
         _PUT_EVALUATION,
         report=value,

@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from registry.cli.output import Output, with_output
 from registry.errors import InvalidInput
 from registry.runs import Run, RunState, private_pool
-from trainers.cli.shown import result_of, run_data
+from trainers.cli.shown import ends, result_of, run_data
 from trainers.errors import RunFailed
 from trainers.following import follow
 from trainers.parameters import options_to_mapping
@@ -181,17 +181,10 @@ def _finish(out: Output, ended: Run, beside: Mapping[str, Any]) -> None:
     why = f": {ended.error.type}: {ended.error.message}" if ended.error else "."
     remedy = ended.error.remedy if ended.error and ended.error.remedy else ""
     raise RunFailed(
-        f"Run {ended.id} {_ENDS.get(ended.state, ended.state.value)}{why}",
+        f"Run {ended.id} {ends(ended)}{why}",
         remedy=remedy or f"See 'podium runs show {ended.id}' and 'podium runs logs {ended.id}'.",
         **data,
     )
-
-
-_ENDS = {
-    RunState.FAILED: "failed",
-    RunState.CANCELLED: "was cancelled",
-    RunState.INTERRUPTED: "was interrupted",
-}
 
 
 def _success(out: Output, ended: Run) -> RenderableType:

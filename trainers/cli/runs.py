@@ -13,6 +13,7 @@ from registry.runs import Attempt, Run, RunState
 from trainers.cli.resume import recover, rerun
 from trainers.cli.shown import STATE_STYLES, run_data, run_details
 from trainers.cli.tree import tree
+from trainers.cli.wait import wait
 from trainers.following import follow
 
 
@@ -137,3 +138,4 @@ def cancel(out: Output, run: str) -> None:
 runs.add_command(tree)
 runs.add_command(recover)
 runs.add_command(rerun)
+runs.add_command(wait)

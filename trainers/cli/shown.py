@@ -19,6 +19,13 @@ STATE_STYLES = {
     RunState.CANCELLED: "yellow",
 }
 
+_PASSIVE = {RunState.CANCELLED, RunState.INTERRUPTED}
+
+
+def ends(run: Run) -> str:
+    """How a run ended, as a predicate: ``failed``, ``was cancelled``."""
+    return f"was {run.state.value}" if run.state in _PASSIVE else run.state.value
+
 
 def run_data(registry: Registry, run: Run) -> dict[str, Any]:
     """A run as JSON. ``result`` is the reference or value of what it returned, or the plain value itself."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from registry.cli import waiting
 from registry.deployments import RolloutState, Target
 from registry.protocol import Registry
 from registry.values import AppObject
@@ -80,7 +81,7 @@ def test_it_returns_when_the_deployment_says_that_it_is_live(
         serving.result()
     assert done.status == 0
     assert "bot:v1 is live in 'router' after" in done.stderr
-    assert "Nothing runs router now" in done.stderr
+    assert f"Nobody serves router now. Start 'podium up': it is waited for, {LONG:g} s at most" in done.stderr
 
 
 def test_what_is_live_already_is_said_to_be(
@@ -138,3 +139,14 @@ def test_what_does_not_become_live_in_time_is_said_with_where_to_look(
     done, _ = promote(podium, "--timeout", 0.1)
     assert done.status == 3
     assert "podium deployments show router" in done.stderr
+
+
+def test_what_nobody_serves_is_not_waited_for_without_an_end(
+    podium: Podium, bot: Maker, deploy: Deploy, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "UNLED_SECONDS", 0.1)
+    deploy()
+    done, seconds = promote(podium)
+    assert (done.status, seconds < LONG) == (3, True)
+    assert "nobody serves router, so it is not live there after 0.1 s" in done.stderr
+    assert "Start 'podium up'" in done.stderr

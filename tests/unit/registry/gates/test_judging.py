@@ -9,7 +9,8 @@ import pytest
 
 from registry.errors import InvalidApp, InvalidReference
 from registry.gates import Approved, BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
-from registry.gates.judging import Evidence, Measured, judge
+from registry.gates.judging import Evidence, Measured, UnderWay, judge
+from registry.gates.wording import advice, summary, verdict_lines
 from registry.identity.roles import TeamRole
 from registry.identity.tokens import Approval
 from registry.values import Score, Verdict
@@ -96,8 +97,50 @@ def test_better_than_base_needs_the_bases_score_in_the_same_report() -> None:
 def test_without_evidence_a_gate_fails_and_says_how_to_make_some(rule: Rule) -> None:
     found = verdict(rule, None)
     assert not found.passed
-    assert "podium evaluate bot:v2 --on held-out:v1" in found.reason
-    assert found.evidence == ()
+    assert (found.unmeasured, found.remedy) == ("bot:v2", "podium evaluate bot:v2 --on held-out:v1")
+    assert (found.evidence, found.run) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "command"),
+    [
+        ("evaluate:validation", "podium evaluate bot:v2 --on held-out:v1 --split validation"),
+        ("manual", "podium push NAME FOLDER --kind report --of bot:v2 --on held-out:v1"),
+        ("judge.py:judge", "podium run judge.py:judge"),
+    ],
+)
+def test_evidence_is_made_by_the_evaluator_that_the_gate_names(evaluator: str, command: str) -> None:
+    rule = Threshold(metric="accuracy", on=ON, at_least=0.0)
+    found = judge(Gate("good", "bot", "production", rule, evaluator), Evidence("bot:v2", None))
+    assert found.remedy == command
+
+
+def test_a_run_that_measures_it_now_is_named_instead_of_another_being_advised() -> None:
+    gate = Gate("good", "bot", "production", BetterThanIncumbent(metric="accuracy", on=ON))
+    candidate = judge(gate, Evidence("bot:v2", UnderWay("abc", "queued")))
+    incumbent = judge(gate, Evidence("bot:v2", measured(0.9), "bot:v1", UnderWay("def", "running")))
+    assert (candidate.passed, candidate.unmeasured, candidate.run) == (False, "bot:v2", "abc")
+    assert (incumbent.passed, incumbent.unmeasured, incumbent.run) == (False, "bot:v1", "def")
+    for found in (candidate, incumbent):
+        assert "podium evaluate" not in found.reason + found.remedy
+        assert found.run is not None and found.run in found.reason
+    assert advice([candidate, incumbent], "bot:v2 production") == (
+        "Wait for what is measured now: podium promote bot:v2 production --wait evidence"
+    )
+
+
+def test_what_to_do_about_several_gates_is_said_once() -> None:
+    rules = (Threshold(metric="accuracy", on=ON, at_least=0.0), BetterThanBase(metric="accuracy", on=ON))
+    found = [verdict(rule, None) for rule in rules]
+    assert summary(found) == "2 of 2 gates say no"
+    assert advice(found, "bot:v2 production") == "Run: podium evaluate bot:v2 --on held-out:v1"
+    assert len(verdict_lines(found)) == 2
+
+
+def test_a_line_has_the_name_the_figure_what_is_wanted_and_the_evidence() -> None:
+    rule = Threshold(metric="accuracy", on=ON, at_least=0.8)
+    (line,) = verdict_lines([verdict(rule, measured(0.9, report="0123456789abcdef0123456789abcdef"))])
+    assert line == "  passed  good  accuracy is 0.9, needs at least 0.8  (0123456789ab)"
 
 
 def scores(*values: float) -> dict[str, float]:
@@ -177,7 +220,7 @@ def test_an_incumbent_that_was_not_evaluated_is_what_is_missing() -> None:
     rule = BetterThanIncumbent(metric="accuracy", on=ON)
     found = judge(Gate("good", "bot", "production", rule), Evidence("bot:v2", measured(0.9), "bot:v1", None))
     assert not found.passed
-    assert "podium evaluate bot:v1" in found.reason
+    assert "podium evaluate bot:v1" in found.remedy
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from registry.errors import AliasMoved, EvidenceMismatch, GateFailed, VersionNot
 from registry.events import EventType
 from registry.gates import Approved, BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
 from registry.protocol import Registry
+from registry.runs import RunRequest
 from registry.values import AppObject, Event, Parent, Role, Version
 from tests.common.registries import Maker, running, write_report
 
@@ -69,10 +70,27 @@ def test_without_evidence_a_promotion_is_refused_with_how_to_make_some(
     registry: Registry, held_out: Version, bot: Version
 ) -> None:
     guard(registry)
-    with pytest.raises(GateFailed, match="podium evaluate bot:v1 --on held-out:v1") as refusal:
+    with pytest.raises(GateFailed, match="has not measured accuracy of bot:v1") as refusal:
         registry.promotions.promote("bot:v1", "production")
+    assert refusal.value.remedy == "Run: podium evaluate bot:v1 --on held-out:v1"
     assert refusal.value.details["verdicts"][0]["gate"] == "accurate"
     assert registry.promotions.aliases("bot") == []
+
+
+def test_evidence_that_a_run_makes_now_is_waited_for_and_not_made_again(
+    registry: Registry, held_out: Version, bot: Version
+) -> None:
+    guard(registry)
+    inputs = {"subject": "bot:v1", "data": "held-out:v1"}
+    roles = {"subject": Role.SUBJECT, "data": Role.HELD_OUT}
+    registry.runs.queue(RunRequest("my-eval", inputs=inputs, roles=roles))
+    registry.runs.queue(RunRequest("evaluate", {"split": "validation"}, inputs=inputs, roles=roles))
+    assert registry.promotions.judge("bot:v1", "production")[0].run is None
+    run = registry.runs.queue(RunRequest("evaluate", inputs=inputs, roles=roles))
+    (verdict,) = registry.promotions.judge("bot:v1", "production")
+    assert (verdict.run, verdict.unmeasured) == (run.id, "bot:v1")
+    registry.runs.cancel(run.id)
+    assert registry.promotions.judge("bot:v1", "production")[0].run is None
 
 
 def test_a_refusal_is_an_event_with_its_verdicts(
@@ -161,7 +179,7 @@ def test_all_gates_must_pass_and_all_are_told(
         Gate("b-better", "bot", "production", BetterThanBase(metric="accuracy", on=ON)),
     )
     make.report(bot, held_out, 0.9, base=0.95)
-    with pytest.raises(GateFailed, match=r"b-better: accuracy is 0\.9, the base model's 0\.95") as refusal:
+    with pytest.raises(GateFailed, match=r"b-better +accuracy is 0\.9, the base model's 0\.95") as refusal:
         registry.promotions.promote("bot:v1", "production")
     assert [v["passed"] for v in refusal.value.details["verdicts"]] == [True, False]
 
@@ -369,8 +387,9 @@ def test_a_gate_that_asks_for_an_approval_lets_only_the_approved_content_become_
 ) -> None:
     deploy(registry, Gate("second-pair-of-eyes", "bot", "production", Approved(role="promoter")))
     make.adapter("bot")
-    with pytest.raises(GateFailed, match="podium approve bot:v1 production"):
+    with pytest.raises(GateFailed, match="no promoter or above has approved bot:v1") as refusal:
         registry.promotions.promote("bot:v1", "production")
+    assert refusal.value.remedy == "Run: podium approve bot:v1 production"
     registry.identity.approve("bot:v1", "staging")
     registry.identity.approve("bot:v2", "production")
     with pytest.raises(GateFailed):
