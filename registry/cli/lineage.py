@@ -9,17 +9,19 @@ from rich.text import Text
 from rich.tree import Tree
 
 from registry.cli.output import Output, with_output
+from registry.outputs import find_made
 from registry.values import LineageGraph, LineageNode
 
 
 @click.command()
-@click.argument("reference")
+@click.argument("reference", metavar="REFERENCE|RUN/STEP|ID")
 @click.option("--up/--down", default=True, help="What it was made from (default), or what was made from it.")
 @click.option("--depth", default=50, show_default=True, type=click.IntRange(1, 1000))
 @with_output
 def lineage(out: Output, reference: str, up: bool, depth: int) -> None:
-    """Show what a version was made from, or what was made from it."""
-    graph = out.registry.lineage.walk(reference, up=up, depth=depth)
+    """Show what a version, or what a run made, was made from, or what was made from it."""
+    made = find_made(out.registry, reference)
+    graph = out.registry.lineage.walk(made.value, up=up, depth=depth)
     out.show(asdict(graph), lambda: lineage_tree(graph, up=up))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from registry.cli.output import Output, counted, pairs, size_text, with_output
-from registry.errors import InvalidInput
+from registry.errors import ArtifactNotFound, InvalidInput, InvalidReference
+from registry.outputs import find_made, may_be_made
 from registry.values import Parent, Published, Role
 
 
@@ -90,26 +91,34 @@ def _as_text(published: Published) -> str:
 
 
 @click.command()
-@click.argument("reference")
+@click.argument("reference", metavar="REFERENCE|RUN/STEP|ID")
 @click.argument("destination", type=_PLACE)
 @with_output
 def pull(out: Output, reference: str, destination: Path) -> None:
-    """Write a version's files into the new folder DESTINATION, every digest verified."""
+    """Write the files of a version, or of what a run made, into the new folder DESTINATION.
+
+    Every digest is verified.
+    """
+    catalog = out.registry.catalog
+    ref, digest = _pulled(out, reference)
     with out.progress("pulling") as progress:
-        version = out.registry.catalog.pull(reference, destination, progress=progress)
-    data = {
-        "ref": version.ref,
-        "digest": version.digest,
-        "path": str(destination.absolute()),
-        "bytes": version.size,
-    }
-    out.show(
-        data,
-        lambda: (
-            f"{version.ref} is in {destination} "
-            f"({counted(version.files, 'file')}, {size_text(version.size)})."
-        ),
-    )
+        catalog.materialise(digest, destination, progress=progress)
+    manifest = catalog.manifest(digest)
+    data = {"ref": ref, "digest": digest, "path": str(destination.absolute()), "bytes": manifest.size}
+    size = f"{counted(len(manifest.files), 'file')}, {size_text(manifest.size)}"
+    out.show(data, lambda: f"{ref or digest[:19]} is in {destination} ({size}).")
+
+
+def _pulled(out: Output, reference: str) -> tuple[str | None, str]:
+    """The version that is meant, None for what has no name; and the digest of its content."""
+    try:  # names come before ids that look like them
+        version = out.registry.catalog.resolve(reference)
+        return version.ref, version.digest
+    except (ArtifactNotFound, InvalidReference):
+        if not may_be_made(reference):
+            raise
+    made = find_made(out.registry, reference)
+    return (made.refs[0] if made.refs else None), made.digest
 
 
 @click.command()

@@ -9,6 +9,9 @@ import click
 from rich.console import RenderableType
 
 from registry.cli.output import Output, ago, counted, pairs, size_text, with_output
+from registry.cli.value import content_tables, show_value
+from registry.errors import ArtifactNotFound, InvalidReference
+from registry.outputs import find_made, may_be_made
 from registry.protocol import Registry
 from registry.references import Reference, parse_version_number
 from registry.values import Alias, Version
@@ -33,11 +36,24 @@ def version_data(version: Version) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("reference")
+@click.argument("reference", metavar="REFERENCE|RUN/STEP|ID")
 @with_output
 def show(out: Output, reference: str) -> None:
-    """Show an artifact (its aliases, and what is live) or one version of it."""
-    if Reference.parse(reference).is_bare:
+    """Show an artifact (its aliases, and what is live), one version of it, or what a run made.
+
+    What has no name is shown by RUN or RUN/STEP, or by its id or digest, or the beginning of these.
+    """
+    if may_be_made(reference):
+        try:  # names come before ids that look like them
+            _show_artifact(out, reference)
+            return
+        except (ArtifactNotFound, InvalidReference):
+            made = find_made(out.registry, reference)
+        if made.refs:
+            _show_version(out, made.refs[0])
+        else:
+            show_value(out, made)
+    elif Reference.parse(reference).is_bare:
         _show_artifact(out, reference)
     else:
         _show_version(out, reference)
@@ -134,23 +150,7 @@ def _show_version(out: Output, reference: str) -> None:
             ("made", f"{ago(version.created_at)} by {version.created_by}"),
             ("run", version.run or "-"),
         ]
-        scores = [
-            [
-                e.report,
-                e.evaluator,
-                s.metric,
-                f"{s.value:.4g}",
-                None if s.base is None else f"{s.base:.4g}",
-                e.at,
-            ]
-            for e in evaluations
-            for s in e.scores.values()
-        ]
-        files = [[f.path, size_text(f.size), f.sha256[:12]] for f in manifest.files]
-        parts = [out.facts(facts), out.table(["file", ">size", "sha256"], files)]
-        if scores:
-            parts.append(out.table(["report", "evaluator", "metric", ">value", ">base", "when"], scores))
-        return out.page(parts)
+        return out.page([out.facts(facts), *content_tables(out, manifest, evaluations)])
 
     out.show(data, human)
 

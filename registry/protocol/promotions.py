@@ -60,4 +60,7 @@ class Evaluations(Protocol):
 
 class Lineage(Protocol):
     def walk(self, reference: str, *, up: bool = True, depth: int = 50) -> LineageGraph:
-        """What a version was made from (``up``), or what was made from it."""
+        """What a version was made from (``up``), or what was made from it.
+
+        A value that has no name is given by its id or its digest, or by the beginning of either.
+        """

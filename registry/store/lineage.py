@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from registry.database.engine import Transaction
 from registry.database.statements import Statement, sql
+from registry.errors import ArtifactNotFound
 from registry.references import Reference
 from registry.store import rows
+from registry.store.prefixes import find_value
 from registry.store.session import Session
 from registry.values import LineageEdge, LineageGraph, LineageNode, Role
 
@@ -28,6 +30,7 @@ def _walk(near: str, far: str) -> Statement:
 _UP = _walk("child", "parent")
 _DOWN = _walk("parent", "child")
 _PARENTS = sql("SELECT child, parent, role FROM edge WHERE child = :value")
+_DIGEST = "sha256:"
 _VALUE = sql("SELECT id FROM value WHERE id = :value")
 
 
@@ -49,7 +52,15 @@ class StoredLineage:
 def _root(reader: Transaction, reference: str) -> str:
     if reader.first(_VALUE, value=reference) is not None:
         return reference
-    value: str = rows.require(reader, Reference.parse(reference))[10]
+    if reference.startswith(_DIGEST) and (found := find_value(reader, reference)) is not None:
+        return found
+    try:
+        value: str = rows.require(reader, Reference.parse(reference))[10]
+    except ArtifactNotFound:
+        found = find_value(reader, reference)  # names come first: nobody expects an id to hide one
+        if found is None:
+            raise
+        return found
     return value
 
 

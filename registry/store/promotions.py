@@ -27,6 +27,7 @@ from registry.store import evidence, rows
 from registry.store.evidence import Basis, Subject
 from registry.store.session import Session, check_text, to_json
 from registry.store.usage import lived_generations
+from registry.suggesting import did_you_mean
 from registry.values import Action, Alias, Promotion, Verdict
 
 _JUDGE_ATTEMPTS = 5
@@ -36,10 +37,6 @@ _ALIAS = sql("""
            alias.held_by, alias.hold_reason
     FROM alias JOIN artifact ON artifact.id = alias.artifact_id JOIN version ON version.id = alias.version_id
     WHERE artifact.name = :artifact AND alias.name = :alias
-""")
-_ALIASES = sql("""
-    SELECT alias.name FROM alias JOIN artifact ON artifact.id = alias.artifact_id
-    WHERE artifact.name = :artifact ORDER BY alias.name
 """)
 _CREATE = sql("""
     INSERT INTO alias (artifact_id, name, version_id, generation, moved_at)
@@ -216,15 +213,14 @@ class StoredPromotions:
             row = reader.first(_ALIAS, artifact=check_name(name), alias=check_alias(alias))
             if row is None:
                 rows.require_artifact(reader, name)
-                raise _no_alias(name, alias)
+                raise _no_alias(reader, name, alias)
         (_, number, digest, generation, moved_at, held_by, hold_reason) = row
         return Alias(name, alias, number, digest, generation, to_time(moved_at), held_by, hold_reason)
 
     def aliases(self, name: str) -> list[Alias]:
         with self._session.reading() as reader:
             rows.require_artifact(reader, check_name(name))
-            names = [alias for (alias,) in reader.all(_ALIASES, artifact=name)]
-            return [self.get(name, alias) for alias in names]
+            return [self.get(name, alias) for alias in rows.aliases_of(reader, name)]
 
     def history(self, name: str, alias: str | None = None, *, limit: int = 100) -> list[Promotion]:
         with self._session.reading() as reader:
@@ -384,12 +380,13 @@ class StoredPromotions:
         artifact = rows.require_artifact(transaction, name, lock=True)
         held = _held(transaction, name, alias)
         if held is None:
-            raise _no_alias(name, alias)
+            raise _no_alias(transaction, name, alias)
         return artifact[0], held
 
 
-def _no_alias(name: str, alias: str) -> AliasNotFound:
-    return AliasNotFound(f"'{name}' has no alias '{alias}'.", remedy=f"See 'podium show {name}'.")
+def _no_alias(reader: Transaction, name: str, alias: str) -> AliasNotFound:
+    meant = did_you_mean(alias, rows.aliases_of(reader, name), f"See 'podium show {name}'.")
+    return AliasNotFound(f"'{name}' has no alias '{alias}'.", remedy=meant)
 
 
 def _held(reader: Transaction, artifact: str, alias: str) -> _Held | None:

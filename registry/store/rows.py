@@ -9,6 +9,7 @@ from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
 from registry.errors import AliasNotFound, ArtifactNotFound, VersionNotFound
 from registry.references import Reference
+from registry.suggesting import did_you_mean
 from registry.values import Version
 
 _COLUMNS = """
@@ -53,6 +54,11 @@ _OF_DIGEST = sql(f"""
     WHERE version.digest = :digest AND version.deleted_at IS NULL ORDER BY version.id
 """)
 _ALIASES = sql("SELECT name FROM alias WHERE artifact_id = :artifact AND version_id = :version ORDER BY name")
+_ALIASES_OF = sql("""
+    SELECT alias.name FROM alias JOIN artifact ON artifact.id = alias.artifact_id
+    WHERE artifact.name = :name ORDER BY alias.name
+""")
+_NAMES = sql("SELECT name FROM artifact ORDER BY id DESC LIMIT 1000")  # among them is what was meant
 _TAGS = sql("SELECT key, value FROM tag WHERE version_id = :version ORDER BY key")
 _ARTIFACT = sql("SELECT id, kind, last_number FROM artifact WHERE name = :name")
 _LOCK_ARTIFACT = sql("SELECT id, kind, last_number FROM artifact WHERE name = :name {lock}")
@@ -80,10 +86,13 @@ def require(reader: Transaction, reference: Reference) -> Row:
         return row
     require_artifact(reader, reference.name)
     if reference.alias is not None:
+        otherwise = (
+            f"See 'podium show {reference.name}', "
+            f"or make it: podium promote {reference.name}:v1 {reference.alias}"
+        )
         raise AliasNotFound(
             f"'{reference.name}' has no alias '{reference.alias}'.",
-            remedy=f"See 'podium show {reference.name}', "
-            f"or make it: podium promote {reference.name}:v1 {reference.alias}",
+            remedy=did_you_mean(reference.alias, aliases_of(reader, reference.name), otherwise),
         )
     raise VersionNotFound(
         f"There is no version '{reference}'.",
@@ -113,10 +122,17 @@ def require_artifact(reader: Transaction, name: str, *, lock: bool = False) -> R
     """
     row = reader.first(_LOCK_ARTIFACT if lock else _ARTIFACT, name=name)
     if row is None:
+        names = [each for (each,) in reader.all(_NAMES)]
         raise ArtifactNotFound(
-            f"There is no artifact '{name}'.", remedy="See 'podium list' for those there are."
+            f"There is no artifact '{name}'.",
+            remedy=did_you_mean(name, names, "See 'podium list' for those there are."),
         )
     return row
+
+
+def aliases_of(reader: Transaction, name: str) -> list[str]:
+    """The names of an artifact's aliases."""
+    return [alias for (alias,) in reader.all(_ALIASES_OF, name=name)]
 
 
 def page(reader: Transaction, name: str, *, limit: int, before: int | None) -> list[Row]:

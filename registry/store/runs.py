@@ -28,10 +28,13 @@ from registry.runs import (
 from registry.store import run_attempts, run_queue, run_rows, values
 from registry.store.files import FileStore
 from registry.store.session import Session, to_json
+from registry.suggesting import did_you_mean
 from registry.values import Role
 
 _BY_KEY = sql("SELECT id FROM run WHERE key = :key")
-_BY_PREFIX = sql("SELECT id FROM run WHERE id >= :first AND id < :after ORDER BY id LIMIT 2")
+_BY_PREFIX = sql("SELECT id FROM run WHERE id >= :first AND id < :after ORDER BY id LIMIT :limit")
+_LISTED = 8  # ids that begin alike, where one was to be told
+_NEWEST = sql("SELECT id FROM run ORDER BY queued_at DESC LIMIT 1000")
 _LIST = sql(f"""
     SELECT {run_rows.COLUMNS} FROM run
     WHERE (CAST(:state AS TEXT) IS NULL OR state = :state)
@@ -95,12 +98,19 @@ class StoredRuns:
         return limited and bool(run_attempts.expire(self._session))
 
     def _full_id(self, reader: Transaction, run: str) -> str:
-        found = reader.all(_BY_PREFIX, first=run, after=run + "~") if run else []
+        found = reader.all(_BY_PREFIX, first=run, after=run + "~", limit=2) if run else []
         if len(found) == 1 or (found and found[0][0] == run):
             return str(found[0][0])
         if found:
-            raise RunNotFound(f"'{run[:40]}' begins several run ids.", remedy="Give more of the id.")
-        raise RunNotFound(f"There is no run '{run[:40]}'.", remedy="See 'podium runs list'.")
+            several = reader.all(_BY_PREFIX, first=run, after=run + "~", limit=_LISTED)
+            listed = ", ".join(each for (each,) in several)
+            raise RunNotFound(
+                f"'{run[:40]}' begins several run ids.", remedy=f"Give more of the id: {listed}."
+            )
+        newest = [each for (each,) in reader.all(_NEWEST)]
+        raise RunNotFound(
+            f"There is no run '{run[:40]}'.", remedy=did_you_mean(run, newest, "See 'podium runs list'.")
+        )
 
     def list(
         self,
