@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from registry.errors import InvalidInput
 from registry.protocol import Registry
-from registry.runs import RESULT, Run, RunOutput
-from registry.steps import find, names
+from registry.runs import RESULT, Run
+from registry.steps import names
 from trainers.results import fill
 
 
@@ -79,33 +78,3 @@ def _last_began(registry: Registry, run: Run) -> datetime | None:
 def _reused(step: Run, since: datetime | None) -> bool:
     earlier = since is not None and step.ended_at is not None and step.ended_at <= since
     return step.source is not None or earlier
-
-
-def locate_step(registry: Registry, path: str) -> Run:
-    """The run that ``RUN``, ``RUN/STEP`` or ``RUN/STEP/STEP`` names.
-
-    Raises:
-        RunNotFound, NotFound: there is no such run or step.
-    """
-    run_id, *steps = path.split("/")
-    run = registry.runs.get(run_id)
-    for name in steps:
-        run = find(registry.steps.of(run.id), name)
-    return run
-
-
-def output_of(run: Run, name: str | None = None) -> RunOutput:
-    """The output of that name; the result, or the only one there is, unless a name is given.
-
-    Raises:
-        InvalidInput: there is none, or there are several.
-    """
-    outputs = {output.name: output for output in run.outputs}
-    if name is None:
-        name = next(iter(outputs)) if len(outputs) == 1 else RESULT
-    if name in outputs:
-        return outputs[name]
-    raise InvalidInput(
-        f"Run {run.id} ({run.state}) has no output '{name[:80]}'.",
-        remedy=f"Name one with --output: {', '.join(outputs)}." if outputs else "It made no artifact.",
-    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from registry.cli.output import Output, with_output
-from trainers.trees import locate_step, output_of
+from registry.outputs import locate_step, output_of
 
 
 @click.command()

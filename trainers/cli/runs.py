@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from registry.cli.output import Output, pairs, with_output
+from registry.cli.value import ID_SHOWN
 from registry.runs import Attempt, Run, RunState
 from trainers.cli.resume import recover, rerun
 from trainers.cli.shown import STATE_STYLES, run_data, run_details
@@ -38,7 +39,7 @@ def list_(out: Output, state: str | None, task: str | None, limit: int) -> None:
 
 
 def _row(run: Run) -> list[object]:
-    outputs = ", ".join(o.ref or f"{o.kind} {o.value[:12]}" for o in run.outputs)
+    outputs = ", ".join(o.ref or f"{o.kind} {o.value[:ID_SHOWN]}" for o in run.outputs)
     return [
         run.id,
         run.task,
