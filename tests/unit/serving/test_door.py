@@ -54,7 +54,7 @@ BAD_KEYS = [
 ]
 
 
-@pytest.mark.parametrize("key", BAD_KEYS)
+@pytest.mark.parametrize("key", BAD_KEYS, ids=[str(i) for i in range(len(BAD_KEYS))])
 def test_a_bad_key_is_refused_in_the_shape_that_openai_clients_read(key: str | None) -> None:
     echo = Echo()
     app = routed(echo, GUARDED)
