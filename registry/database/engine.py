@@ -334,8 +334,9 @@ def _has_ended(connection: Any) -> bool:
         return False
     if driver.closed:
         return True
-    readable, _, _ = select.select([driver.fileno()], [], [], 0)
-    return bool(readable)
+    looking = select.poll()  # select() knows descriptors below 1024 alone
+    looking.register(driver.fileno(), select.POLLIN)
+    return bool(looking.poll(0))
 
 
 def _prepare_postgresql(connection: Any, _: object) -> None:

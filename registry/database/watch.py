@@ -8,7 +8,9 @@ from time to time; it may also be empty. Nobody may conclude more from one than 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import math
 import select
 import socket
 import sys
@@ -66,6 +68,7 @@ def _send(database_id: str) -> None:
         if _sender is None:
             _sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             _sender.setblocking(False)
+            atexit.register(_sender.close)
         for slot in range(_SLOTS):
             # Nobody listens there, or a listener has wake-ups enough waiting: both are fine.
             with contextlib.suppress(OSError):
@@ -99,7 +102,9 @@ class _SocketWatch:
         if self._socket is None:
             time.sleep(min(seconds, _POLL_SECONDS))
             return
-        select.select([self._socket], [], [], seconds)
+        looking = select.poll()  # select() knows descriptors below 1024 alone
+        looking.register(self._socket, select.POLLIN)
+        looking.poll(math.ceil(seconds * 1000))
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._socket.recv(1)
