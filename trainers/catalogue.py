@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from registry.resources import Resources
+from registry.suggesting import did_you_mean
 from registry.values import Role
 from trainers.errors import TaskNotFound
 from trainers.tasks import Task
@@ -35,7 +36,11 @@ def recipe(name: str) -> Task[..., Any]:
     if name not in _RECIPES:
         raise TaskNotFound(
             f"There is no recipe '{name[:80]}'.",
-            remedy=f"Recipes are {', '.join(recipe_names())}; a task of your own is FILE:TASK.",
+            remedy=did_you_mean(
+                name,
+                recipe_names(),
+                f"Recipes are {', '.join(recipe_names())}; a task of your own is FILE:TASK.",
+            ),
         )
     module, options = _RECIPES[name]
     function: Callable[..., Any] = getattr(import_module(module), name)

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from registry.apps.loading import load_file
+from registry.suggesting import did_you_mean
 from trainers.catalogue import recipe
 from trainers.errors import TaskNotFound
 from trainers.tasks import Task
@@ -45,5 +46,9 @@ def task_in(module: ModuleType, file: str, name: str) -> Task[..., Any]:
             return found
     raise TaskNotFound(
         f"{file} has no task '{name[:80]}'.",
-        remedy=f"Tasks there are: {', '.join(sorted(tasks)) or 'none; decorate a function with @env.task'}.",
+        remedy=did_you_mean(
+            name,
+            tasks,
+            f"Tasks there are: {', '.join(sorted(tasks)) or 'none; decorate a function with @env.task'}.",
+        ),
     )

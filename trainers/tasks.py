@@ -20,6 +20,7 @@ from registry.conditions import Conditions
 from registry.errors import InvalidInput, KindMismatch
 from registry.resources import Resources
 from registry.runs import RunRequest
+from registry.suggesting import did_you_mean
 from registry.values import Role
 from trainers.parameters import Parameter, parameters_of, result_classes, to_plain
 from trainers.secrets import check_secrets, check_variables
@@ -213,11 +214,14 @@ class Task(Generic[P, R]):
     def _check_names(self, arguments: Mapping[str, Any]) -> None:
         unknown = [name for name in arguments if name not in self.parameters]
         missing = [p.name for p in self.parameters.values() if p.required and p.name not in arguments]
-        takes = "It takes " + ", ".join(p.describe() for p in self.parameters.values()) + "."
+        options = [_option(name) for name in self.parameters]
+        takes = f"It takes {', '.join(options)}; --help tells more." if options else "It takes none."
         if unknown:
-            raise InvalidInput(f"'{self.name}' has no parameter '{unknown[0]}'.", remedy=takes)
+            meant = did_you_mean(_option(unknown[0]), options)
+            raise InvalidInput(f"'{self.name}' has no parameter '{unknown[0]}'.", remedy=meant or takes)
         if missing:
-            raise InvalidInput(f"'{self.name}' needs '--{missing[0]}'.", remedy=takes)
+            needed = " and ".join(f"'{_option(name)}'" for name in missing)
+            raise InvalidInput(f"'{self.name}' needs {needed}.", remedy=takes)
 
     def check_kinds(self, kinds: Mapping[str, str]) -> None:
         """Raise `KindMismatch` if an input (parameter -> kind) is not of a kind that its parameter takes."""
@@ -228,6 +232,11 @@ class Task(Generic[P, R]):
                     f"'{name}' of '{self.name}' takes {' or '.join(sorted(wanted))}, and was given {kind}.",
                     remedy="Name another artifact; 'podium list' shows their kinds.",
                 )
+
+
+def _option(name: str) -> str:
+    """A parameter as it is given on a command line."""
+    return f"--{name.replace('_', '-')}"
 
 
 def _check_cache(cache: str | None) -> str | None:

@@ -13,6 +13,7 @@ import click
 
 from registry.cli.output import debugging, print_error, wants_json
 from registry.errors import PodiumError, Unavailable
+from registry.suggesting import did_you_mean
 
 _GROUP = "podium.commands"
 _INTERRUPTED = 130  # as a shell reports a process that SIGINT ended
@@ -33,6 +34,14 @@ class _Rooms(click.Group):
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         entry = _entry_points().get(name)
         return None if entry is None else entry.load()
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if arguments[0].startswith("-") or arguments[0] in _entry_points():
+            return super().resolve_command(context, arguments)
+        meant = did_you_mean(arguments[0], _entry_points())
+        raise click.UsageError(f"There is no command '{arguments[0][:40]}'. {meant}".rstrip(), context)
 
 
 @click.group(

@@ -16,12 +16,15 @@ from registry.cli.value import ID_SHOWN
 from registry.errors import InvalidInput
 from registry.runs import RESULT, Run, RunState, private_pool
 from trainers.cli.shown import ends, result_of, run_data
+from trainers.describing import described, summary
 from trainers.errors import RunFailed
 from trainers.following import follow
+from trainers.locating import load_task
 from trainers.parameters import options_to_mapping
 from trainers.placing import check_left_to_workers
 from trainers.private import able_workers, private_capacity, private_worker
 from trainers.submitting import Located, locate, prepare
+from trainers.tasks import Task
 
 _UNPARSED = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -38,7 +41,33 @@ def _submission_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.command(context_settings=_UNPARSED)
+class _OfTask(click.Command):
+    """`podium run TASK --help` shows that task's own parameters."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = [word for word in args if word not in ctx.help_option_names]
+        if not rest or rest == args:
+            return super().parse_args(ctx, args)
+        left = super().parse_args(ctx, rest)
+        self._show_help(ctx, load_task(ctx.params["target"]))
+        ctx.exit()
+        return left
+
+    def _show_help(self, ctx: click.Context, task: Task[..., Any]) -> None:
+        formatter = ctx.make_formatter()
+        target = ctx.params["target"]
+        formatter.write_usage(ctx.command_path, f"{target} [--ARGUMENT VALUE]... [OPTIONS]")
+        with formatter.indentation():
+            formatter.write_paragraph()
+            formatter.write_text(summary(task))
+        with formatter.section("Arguments"):
+            rows = [(each.option, each.about) for each in described(task)]
+            formatter.write_dl(rows or [("none", "")], col_max=34)
+        self.format_options(ctx, formatter)
+        click.echo(formatter.getvalue().rstrip())
+
+
+@click.command(cls=_OfTask, context_settings=_UNPARSED)
 @click.argument("target", metavar="RECIPE|FILE:TASK")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[--ARGUMENT VALUE]...")
 @_submission_options
@@ -54,9 +83,11 @@ def run(
 ) -> None:
     """Run a recipe, or a task of a Python file, and follow it.
 
-    Recipes are prefetch, sft, evaluate and merge. Artifacts are given as references:
+    Recipes are prefetch, sft, evaluate and merge; 'podium run sft --help' shows what sft takes. Artifacts
+    are given as references:
 
-        podium run sft --base smollm2:v1 --data tickets:v1 --rank 16 --publish ticket-router
+    \b
+        podium run sft --base smollm2:v1 --data tickets:v1 --rank 16
     """
     located = locate(out.registry, target)
     given = options_to_mapping(list(arguments))

@@ -51,6 +51,12 @@ def evaluate(
 ) -> Report:
     """Score ``subject`` and ``base`` on ``SPLIT.jsonl`` of ``data``; write a report into ``output``.
 
+    subject: the adapter or model that is judged
+    data: the data set with the examples
+    base: what it is compared with; that of its lineage unless given
+    split: which part of the data set, ``SPLIT.jsonl``
+    batch: examples that are scored at once
+
     ``nll`` is the mean over examples of the expected completion's negative log-likelihood, in nats a token.
     Where the completions are labels there is also ``accuracy``: the share of examples whose expected label is
     the likeliest of all labels. An adapter needs its ``base``; a whole model may go without.

@@ -56,11 +56,18 @@ def sft(
 ) -> Adapter | Model:
     """Train on ``train.jsonl`` of ``data`` and save what was learned into the folder ``output``.
 
-    ``method="lora"`` saves an adapter of ``rank`` over all linear layers of the base; ``"qlora"`` saves one,
-    too, and holds the base in 4 bits (NF4) meanwhile, in a fourth of the memory; ``"full"`` saves a model.
-    ``lr`` is the peak of a linear schedule that warms up for a tenth of the steps. ``steps`` batches
-    of ``batch`` examples are taken, or ``epochs`` passes without it. Examples longer than ``max_length``
-    tokens are cut at the end.
+    base: the model that is tuned; its weights stay as they are, but for ``method="full"``
+    data: a data set whose ``train.jsonl`` has prompts, or messages, and completions
+    method: lora saves an adapter; qlora too, with the base in 4 bits meanwhile (NF4); full saves a model
+    rank: width of the adapter in each linear layer
+    alpha: the adapter's weight is ``alpha / rank``
+    lr: peak of a linear schedule that warms up for a tenth of the steps
+    epochs: passes over the examples, where ``steps`` does not say
+    steps: batches that are taken
+    batch: examples in a batch
+    max_length: tokens; what is longer is cut at the end
+    seed: of the order of the examples and the adapter's first weights
+    save_every: steps after which the state is kept for another attempt; 0 for never
 
     Inside a run the state is kept after each ``save_every`` steps (0 for never) and when the worker is asked
     to stop; the run's next attempt goes on there and ends with the weights that it would have had.
