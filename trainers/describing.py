@@ -13,9 +13,8 @@ from trainers.parameters import Parameter
 from trainers.tasks import Task
 
 _SENTENCE_ENDS = re.compile(r"(?<=\.)\s+(?=[A-Z`])")
-_ENTRY = re.compile(
-    r"^\s*\*{0,2}(\w+)\*{0,2}(?: \([^)]*\))?: +(\S.*)$"
-)  # "name: what it is", under "Args:" or not
+# "name: what it is", under "Args:" or not
+_ENTRY = re.compile(r"^\s*\*{0,2}(\w+)\*{0,2}(?: \([^)]*\))?: +(\S.*)$")
 
 
 @dataclass(frozen=True, slots=True)
