@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,11 @@ def show(out: Output, event: str) -> None:
         from rich.json import JSON
 
         head = _events_table(out, [found])
-        return Group(head, JSON.from_data(dict(found.data)), _deliveries_table(out, deliveries))
+        return Group(
+            head,
+            JSON.from_data(dict(found.data)),
+            _deliveries_table(out, deliveries, "Nobody subscribes to it."),
+        )
 
     out.show(data, human)
 
@@ -141,7 +145,7 @@ def replay(out: Output, event: str, subscription: str) -> None:
     """Deliver an event once more to a subscription, as a new delivery."""
     registry = out.registry
     made = registry.deliveries.replay(registry.events.get(event), subscription)
-    out.show([delivery_data(each) for each in made], lambda: f"{len(made)} deliveries to {subscription}.")
+    out.show([delivery_data(each) for each in made], lambda: f"{_deliveries(made)} to {subscription}.")
 
 
 @events.command()
@@ -154,9 +158,7 @@ def adopt(out: Output, yes: bool) -> None:
     events that the database has. What was handled before is not handled again.
     """
     if not (yes or out.as_json):
-        click.confirm(
-            "Events that only the old stream has will be carried to nobody. Begin anew?", abort=True
-        )
+        out.confirm("Events that only the old stream has will be carried to nobody. Begin anew?")
     incarnation, note = asyncio.run(_adopt(out))
     data = {"incarnation": incarnation, "note": note}
     out.show(data, lambda: f"The stream begins anew as incarnation {incarnation}. {note}".strip())
@@ -199,7 +201,14 @@ def list_deliveries(out: Output, state: str, subscription: str | None, limit: in
     found = out.registry.deliveries.find(state=wanted, subscription=subscription, limit=limit)
     if subscription and not found:
         _check_known(out, subscription)
-    out.show([delivery_data(each) for each in found], lambda: _deliveries_table(out, found))
+    out.show([delivery_data(each) for each in found], lambda: _deliveries_table(out, found, _none(wanted)))
+
+
+def _none(state: DeliveryState | None) -> str:
+    """What there is none of."""
+    if state is DeliveryState.DEAD:
+        return "No dead letters."
+    return f"No deliveries are {state.value}." if state else "No deliveries."
 
 
 def _check_known(out: Output, subscription: str) -> None:
@@ -240,7 +249,7 @@ def retry_deliveries(out: Output, deliveries: tuple[str, ...], every: bool) -> N
     store = out.registry.deliveries
     ids = deliveries or tuple(each.id for each in store.find(state=DeliveryState.DEAD, limit=10_000))
     retried = [store.retry(each) for each in ids]
-    out.show([delivery_data(each) for each in retried], lambda: f"{len(retried)} deliveries wait again.")
+    out.show([delivery_data(each) for each in retried], lambda: f"{_deliveries(retried)} to be tried again.")
 
 
 @click.command()
@@ -272,16 +281,21 @@ def _events_table(out: Output, found: list[Event]) -> RenderableType:
     rows = [
         [e.sequence, e.at, e.type.removeprefix("podium."), e.subject, e.actor, e.id[:_SHOWN]] for e in found
     ]
-    return out.table([">#", "when", "what", "subject", "actor", "id"], rows)
+    return out.table([">#", "when", "what", "subject", "actor", "id"], rows, empty="No events.")
 
 
-def _deliveries_table(out: Output, found: list[Delivery]) -> RenderableType:
+def _deliveries_table(out: Output, found: list[Delivery], empty: str) -> RenderableType:
     def row(d: Delivery) -> list[object]:
         ended = (d.state.value, d.attempts, d.changed_at, _first_line(d.error))
         return [d.id[:_SHOWN], d.subscription, d.event.subject, *ended]
 
     rows = [row(each) for each in found]
-    return out.table(["delivery", "subscription", "event", "state", ">attempts", "when", "error"], rows)
+    columns = ["delivery", "subscription", "event", "state", ">attempts", "when", "error"]
+    return out.table(columns, rows, empty=empty)
+
+
+def _deliveries(found: Collection[Delivery]) -> str:
+    return "1 delivery" if len(found) == 1 else f"{len(found)} deliveries"
 
 
 def _first_line(error: str | None) -> str | None:

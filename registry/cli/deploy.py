@@ -10,7 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from registry.apps.deploying import prepare
-from registry.cli.output import Output, with_output
+from registry.apps.wording import change_in_words
+from registry.cli.output import Output, counted, with_output
 from registry.values import AppChange, AppObject, ChangeKind
 
 _SIGNS = {
@@ -45,12 +46,18 @@ def deploy(out: Output, file: Path, only_plan: bool, yes: bool, allow_downtime: 
     if not out.as_json:
         out.console.print(plan_table(out, app, plan))
     if changes and not only_plan:
-        if any(c.change is ChangeKind.REMOVE for c in changes) and not (yes or out.as_json):
-            click.confirm("Something is removed. Apply?", abort=True)
+        removed = [c for c in changes if c.change is ChangeKind.REMOVE]
+        if removed and not (yes or out.as_json):
+            out.confirm(f"{_counted(removed)} removed. Apply?")
         out.registry.apps.apply(app, objects, plan=plan)
     applied = bool(changes) and not only_plan
     data = {"app": app, "applied": applied, "changes": [_change_data(change) for change in plan]}
-    out.show(data, lambda: f"{len(changes)} changes applied." if applied else "Nothing was changed.")
+    nothing = "There is nothing to change." if not changes else "This is the plan; nothing was changed."
+    out.show(data, lambda: f"{counted(len(changes), 'change')} applied." if applied else nothing)
+
+
+def _counted(removed: list[AppChange]) -> str:
+    return f"{counted(len(removed), 'object')} {'is' if len(removed) == 1 else 'are'}"
 
 
 def _allowing_downtime(declared: AppObject) -> AppObject:
@@ -64,17 +71,8 @@ def plan_table(out: Output, app: str, plan: list[AppChange]) -> RenderableType:
     rows = []
     for change in plan:
         sign, style = _SIGNS[change.change]
-        rows.append([Text(sign, style), change.kind, change.name, Text(_what(change), "dim")])
+        rows.append([Text(sign, style), change.kind, change.name, Text(change_in_words(change), "dim")])
     return out.page([Text(f"app {app}"), out.table(["", "kind", "name", "what"], rows)])
-
-
-def _what(change: AppChange) -> str:
-    """The fields that change, or nothing where all of it is new or goes."""
-    if change.change is not ChangeKind.CHANGE:
-        return ""
-    before, after = change.before or {}, change.after or {}
-    fields = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
-    return ", ".join(f"{k}: {before.get(k)} -> {after.get(k)}" for k in fields)
 
 
 def _change_data(change: AppChange) -> dict[str, object]:

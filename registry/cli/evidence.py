@@ -49,7 +49,8 @@ def wait_for_evidence(out: Output, reference: str, alias: str, timeout: float) -
 
 def triggers_begin_runs(registry: Registry) -> bool:
     """Whether there is a trigger that queues runs, and so may begin an evaluation by itself."""
-    return any(each.body["action"]["kind"] == "queue-run" for each in registry.apps.objects("trigger"))
+    actions = [each.body.get("action", {}) for each in registry.apps.objects("trigger")]
+    return any(action.get("do") == "queue-run" for action in actions)
 
 
 def _what(runs: Sequence[Run], lacking: Sequence[Verdict]) -> str:

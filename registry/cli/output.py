@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.errors import PodiumError
+from registry.errors import InvalidInput, PodiumError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -95,6 +95,17 @@ class Output:
         """Say something beside the result: for people, on the error stream."""
         if not self.as_json:
             click.echo(plain(text), err=True)
+
+    def confirm(self, question: str) -> None:
+        """Go on only if a person says so.
+
+        Raises:
+            InvalidInput: there is nobody to ask, because the input is no terminal.
+        """
+        if not sys.stdin.isatty():
+            asked = question.removesuffix("?")
+            raise InvalidInput(f"There is nobody to ask: {asked}?", remedy="Say so beforehand with --yes.")
+        click.confirm(question, abort=True)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = ""

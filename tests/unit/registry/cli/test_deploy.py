@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,17 +42,22 @@ def test_deploying_adds_changes_and_removes(podium: Podium, registry: Registry, 
     }
     assert stored(registry) == {"accurate": 1}
     app.write_text(APP % 0.9)
-    assert "at_least" in podium("deploy", app).stdout
+    changed = podium("deploy", app).stdout
+    assert "rule.at_least: 0.8 -> 0.9" in changed
+    assert re.search(r"bundle: [0-9a-f]{12} -> [0-9a-f]{12}", changed)
     assert stored(registry) == {"accurate": 2}
     app.write_text("from registry import App\napp = App('support')\n")
+    asked = podium("deploy", app)
+    assert (asked.status, "1 object is removed" in asked.stderr, "--yes" in asked.stderr) == (2, True, True)
+    assert stored(registry) == {"accurate": 2}
     assert podium("deploy", app, "--yes").status == 0
     assert stored(registry) == {}
 
 
 def test_a_plan_changes_nothing(podium: Podium, registry: Registry, app: Path) -> None:
     shown = podium("deploy", app, "--plan")
-    assert "accurate" in shown.stdout
-    assert "Nothing was changed" in shown.stdout
+    assert "bot:production needs accuracy >= 0.8 on held-out:v1" in shown.stdout
+    assert "nothing was changed" in shown.stdout
     assert registry.apps.objects() == []
 
 
@@ -175,6 +181,6 @@ def test_leave_for_a_pause_is_given_with_the_deploy_and_taken_back_with_the_next
         return bool(router.body["allow_downtime"])
 
     assert podium("deploy", app).status == 0 and not may_pause()
-    assert "allow_downtime: False -> True" in podium("deploy", app, "--allow-downtime").stdout
+    assert "allow_downtime: no -> yes" in podium("deploy", app, "--allow-downtime").stdout
     assert may_pause()
     assert podium("deploy", app).status == 0 and not may_pause()

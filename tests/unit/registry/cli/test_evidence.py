@@ -15,6 +15,7 @@ from registry.runs import Run, RunRequest
 from registry.values import AppObject, Parent, Role
 from tests.common.registries import Maker, write_report
 from tests.unit.registry.cli.conftest import Podium
+from triggers import OnArtifact, Trigger, queue_run
 
 ROOM = Resources(cpu=8, memory="8Gi")
 INPUTS = {"subject": "bot:v1", "data": "held-out:v1"}
@@ -92,8 +93,9 @@ def test_a_trigger_is_given_a_moment_to_have_it_evaluated(
 ) -> None:
     monkeypatch.setattr(evidence, "BEGIN_SECONDS", 0.2)
     gates = registry.apps.objects("gate")
-    body = {"action": {"kind": "queue-run"}}
-    deploy(registry, *gates, AppObject("app", "trigger", "judge", body))
+    action = queue_run("evaluate", subject="{ref}", data="held-out:v1")
+    trigger = Trigger("judge", OnArtifact("bot"), action)
+    deploy(registry, *gates, AppObject("app", "trigger", "judge", trigger.to_json()))
     refused = podium("promote", "bot:v1", "production", "--wait", "evidence", "--timeout", LONG)
     assert refused.status == 1
     assert "Waiting for a trigger to have bot:v1 evaluated." in refused.stderr

@@ -13,6 +13,7 @@ from registry.values import AppObject
 from tests.common.registries import Maker
 from tests.unit.trainers.cli.conftest import Podium
 from trainers.cli import wait
+from triggers import OnArtifact, Trigger, queue_run
 
 ROOM = Resources(cpu=8, memory="8Gi")
 LONG = 60.0  # seconds; what takes so long has waited for nothing
@@ -76,7 +77,8 @@ def test_where_nothing_runs_and_no_trigger_begins_anything_it_returns_at_once(
 ) -> None:
     done = podium("runs", "wait", "--of", "bot:v1", "--timeout", LONG)
     assert (done.status, done.stdout) == (0, "Nothing is queued or runs with bot:v1.\n")
-    trigger = AppObject("app", "trigger", "judge", {"action": {"kind": "queue-run"}})
+    declared = Trigger("judge", OnArtifact("bot"), queue_run("evaluate", subject="{ref}"))
+    trigger = AppObject("app", "trigger", "judge", declared.to_json())
     registry.apps.apply("app", [trigger], plan=registry.apps.plan("app", [trigger]))
     monkeypatch.setattr(wait, "BEGIN_SECONDS", 0.1)
     done = podium("runs", "wait", "--of", "bot:v1", "--timeout", LONG)
