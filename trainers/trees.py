@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from registry.errors import InvalidInput, NotFound
 from registry.protocol import Registry
 from registry.runs import RESULT, Run
 from registry.steps import names
+from registry.suggesting import did_you_mean
 from trainers.results import fill
 
 
@@ -78,3 +80,44 @@ def _last_began(registry: Registry, run: Run) -> datetime | None:
 def _reused(step: Run, since: datetime | None) -> bool:
     earlier = since is not None and step.ended_at is not None and step.ended_at <= since
     return step.source is not None or earlier
+
+
+def find_in_tree(top: Node, name: str) -> Node:
+    """The node of a name, or of a path from the top: the top itself, a step of it, or the only one below.
+
+    Raises:
+        NotFound: there is none; the message lists those that there are.
+        InvalidInput: there are several of that name.
+    """
+    named = _paths(top)
+    wanted = {name, name.removesuffix("#1")}
+    found = [
+        node for path, node in named.items() if wanted & {path, node.name, node.run.id, f"{top.name}/{path}"}
+    ]
+    direct = [node for node in found if node is top or node in top.steps]
+    if len(direct or found) == 1:
+        return (direct or found)[0]
+    if found:
+        several = [path for path, node in named.items() if node in found]
+        raise InvalidInput(
+            f"There are {len(found)} steps '{name[:80]}'.", remedy=f"Say which: {', '.join(several)}."
+        )
+    there = ", ".join(named) or "none"
+    raise NotFound(
+        f"There is no step '{name[:80]}' in run {top.run.id}.",
+        remedy=did_you_mean(name, named, f"Steps are: {there}."),
+    )
+
+
+def _paths(top: Node) -> dict[str, Node]:
+    """Path from the top -> node; the top by its own name."""
+    found = {top.name: top}
+
+    def walk(above: str, node: Node) -> None:
+        for step in node.steps:
+            path = f"{above}{step.name}"
+            found[path] = step
+            walk(f"{path}/", step)
+
+    walk("", top)
+    return found

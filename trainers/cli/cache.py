@@ -6,9 +6,11 @@ import click
 from rich.console import Group, RenderableType
 
 from registry.cli.output import Output, pairs, with_output
-from registry.steps import find
 from trainers.caching import Explanation
 from trainers.caching import explain as explain_step
+from trainers.trees import find_in_tree, tree_of
+
+_BY_ITSELF = "It was asked for by itself, and only steps of pipelines are taken from the cache."
 
 
 @click.group()
@@ -21,9 +23,14 @@ def cache() -> None:
 @click.argument("step")
 @with_output
 def explain(out: Output, run: str, step: str) -> None:
-    """Say why a step was reused or executed, and on what that rests."""
+    """Say why a step was reused or executed, and on what that rests.
+
+    STEP is a name that 'podium runs tree RUN' shows: 'train', 'train#3' of several, 'outer/train' in one.
+    """
     found = out.registry.runs.get(run)
-    explained = explain_step(out.registry, find(out.registry.steps.of(found.id), step))
+    asked = find_in_tree(tree_of(out.registry, found.id), step).run
+    explained = explain_step(out.registry, asked)
+    reason = explained.reason if asked.parent else _BY_ITSELF
     data = {
         "run": found.id,
         "step": step,
@@ -31,18 +38,18 @@ def explain(out: Output, run: str, step: str) -> None:
         "cached": explained.cached,
         "hit": explained.hit,
         "source": explained.source,
-        "reason": explained.reason,
+        "reason": reason,
         "changed": list(explained.changed),
         "compared_with": explained.compared_with,
         "key": explained.key,
         "basis": dict(explained.basis),
     }
-    out.show(data, lambda: _shown(out, explained))
+    out.show(data, lambda: _shown(out, explained, reason))
 
 
-def _shown(out: Output, explained: Explanation) -> RenderableType:
+def _shown(out: Output, explained: Explanation, reason: str) -> RenderableType:
     if not explained.cached:
-        return explained.reason
+        return reason
     basis = explained.basis
     rows = [
         ["arguments", pairs(basis["arguments"])],
@@ -50,4 +57,4 @@ def _shown(out: Output, explained: Explanation) -> RenderableType:
         ["lock", basis["lock"][:16]],
         *(["code", f"{name}  {digest[:16]}"] for name, digest in basis["code"].items()),
     ]
-    return Group(explained.reason, out.table(["", ""], rows))
+    return Group(reason, out.table(["", ""], rows))
