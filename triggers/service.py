@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from registry.errors import PodiumError
@@ -18,6 +19,7 @@ from triggers.relay import run_relay
 from triggers.tasks import wait_for_event
 
 _RETRY_SECONDS = 1.0
+_SETTLING_SECONDS = 3.0  # in which parts find each other, and no trouble is told that passes by itself
 
 Part = Callable[[Report], Awaitable[None]]
 
@@ -69,13 +71,26 @@ async def _keep(part: Part, stop: asyncio.Event, report: Report) -> None:
 
 
 def _named(name: str, report: Report) -> Report:
-    """Reports of one part: with its name, and only when something has changed."""
+    """Reports of one part: with its name, and only when something has changed.
+
+    At the start parts wait for each other. That is told only if it lasts.
+    """
+    loop = asyncio.get_running_loop()
+    settled = loop.time() + _SETTLING_SECONDS
     last = ""
+    held: asyncio.TimerHandle | None = None
 
     def say(line: str, *, healthy: bool = True) -> None:
-        nonlocal last
-        if line != last:
-            last = line
-            report(f"{name}: {line}", healthy=healthy)
+        nonlocal last, held
+        if line == last:
+            return
+        last = line
+        if held is not None:
+            held.cancel()
+        tell = partial(report, f"{name}: {line}", healthy=healthy)
+        if healthy or loop.time() >= settled:
+            tell()
+        else:
+            held = loop.call_at(settled, tell)
 
     return say

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
@@ -9,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from registry.cli.output import Output, counted, size_text, with_output
-from registry.content.diff import ContentDiff, Print
+from registry.content.diff import Change, ContentDiff, Print
 
 _MOST_TENSORS = 40  # a merged model changes hundreds; the rest is counted
 
@@ -38,15 +40,29 @@ def _as_text(out: Output, found: ContentDiff, old: str, new: str) -> RenderableT
             [t.change.value, t.name, _form(t.old), _form(t.new)] for t in found.tensors[:_MOST_TENSORS]
         ]
         parts.append(out.table(["", "tensor", old, new], tensors))
-    parts.append(Text(_summary(found)))
-    return out.page(parts)
+    hidden = len(found.tensors) - _MOST_TENSORS
+    if hidden > 0:
+        parts.append(Text(f"... and {counted(hidden, 'more tensor')}."))
+    return out.page([Text(f"{old} -> {new}: {_summary(found)}"), *parts])
 
 
 def _summary(found: ContentDiff) -> str:
-    hidden = len(found.tensors) - _MOST_TENSORS
-    more = f"{counted(hidden, 'more tensor')} changed. " if hidden > 0 else ""
-    same = f"{counted(found.tensors_same, 'tensor')} the same. " if found.tensors_same else ""
-    return f"{more}{same}{size_text(found.bytes_shared)} shared, {size_text(found.bytes_new)} new."
+    """``1 file changed, 2 added; 210 tensors changed, 3 the same; 1.2 MB new, 20 kB shared``."""
+    files = _kinds("file", [each.change for each in found.files])
+    tensors = _kinds("tensor", [each.change for each in found.tensors])
+    same = f"{found.tensors_same} the same" if found.tensors_same else ""
+    about_tensors = ", ".join(part for part in (tensors, same) if part)
+    sizes = f"{size_text(found.bytes_new)} new, {size_text(found.bytes_shared)} shared"
+    return "; ".join(part for part in (files, about_tensors, sizes) if part)
+
+
+def _kinds(noun: str, changes: Sequence[Change]) -> str:
+    """How many of a noun there are of each kind of change; the noun once."""
+    counts = Counter(change.value for change in changes)
+    first, *others = [*counts] or [""]
+    if not first:
+        return ""
+    return ", ".join([f"{counted(counts[first], noun)} {first}", *(f"{counts[o]} {o}" for o in others)])
 
 
 def _size(size: int | None) -> str | None:

@@ -7,7 +7,7 @@ import click
 from registry.cli.amount import AMOUNT
 from registry.cli.output import Output, with_output
 from registry.identity.roles import TeamRole
-from registry.identity.tokens import Token
+from registry.identity.tokens import Token, is_of_browser
 
 _ROLES = click.Choice([role.value for role in TeamRole])
 
@@ -50,6 +50,8 @@ def list_(out: Output) -> None:
         for t in found
     ]
     out.show([_as_json(t) for t in found], lambda: out.table(columns, rows, empty="There are no tokens."))
+    if any(is_of_browser(t) for t in found):
+        out.note("NAME@browser is a session that the link of 'podium up' or 'podium server' opened.")
 
 
 @token.command()

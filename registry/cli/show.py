@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from registry.cli.output import Output, ago, counted, pairs, size_text, with_output
 from registry.cli.value import content_tables, show_value
 from registry.errors import ArtifactNotFound, InvalidReference
+from registry.followers import is_led
 from registry.outputs import find_made, may_be_made
 from registry.protocol import Registry
 from registry.references import Reference, parse_version_number
@@ -79,20 +80,26 @@ def _show_artifact(out: Output, name: str) -> None:
     out.show(data, human)
 
 
-def _routes(registry: Registry, alias: Alias) -> list[dict[str, str]]:
-    """What each deployment that follows the alias sends its served name to: the route beside the alias."""
-    found = []
+def _routes(registry: Registry, alias: Alias) -> list[dict[str, Any]]:
+    """What each deployment that follows the alias sends its served name to: the route beside the alias.
+
+    A route whose controller is gone says what was live: nobody vouches for it now.
+    """
+    found: list[dict[str, Any]] = []
     for deployment in registry.deployments.with_routes():
+        led = is_led(registry, deployment)
         routes = registry.deployments.routes(deployment).routes
         for rollout in registry.deployments.latest_rollouts(deployment):
             target = rollout.target
             if (target.artifact, target.alias) == (alias.artifact, alias.name) and target.served in routes:
                 version = routes[target.served].current.ref
-                found.append({"deployment": deployment, "served": target.served, "version": version})
+                found.append(
+                    {"deployment": deployment, "served": target.served, "version": version, "led": led}
+                )
     return found
 
 
-def _alias_data(alias: Alias, routes: list[dict[str, str]]) -> dict[str, Any]:
+def _alias_data(alias: Alias, routes: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "alias": alias.name,
         "version": f"v{alias.version}",
@@ -105,10 +112,15 @@ def _alias_data(alias: Alias, routes: list[dict[str, str]]) -> dict[str, Any]:
     }
 
 
-def _alias_row(alias: Alias, routes: list[dict[str, str]]) -> list[object]:
-    live = ", ".join(f"{r['version'].partition(':')[2]} in {r['deployment']}" for r in routes) or None
+def _alias_row(alias: Alias, routes: list[dict[str, Any]]) -> list[object]:
+    live = "\n".join(_live(route) for route in routes) or None
     held = f"by {alias.held_by}" if alias.held_by else None
     return [alias.name, f"v{alias.version}", alias.generation, alias.moved_at, live, held]
+
+
+def _live(route: dict[str, Any]) -> str:
+    where = f"{route['version'].partition(':')[2]} in {route['deployment']}"
+    return where if route["led"] else f"was {where}; nobody leads it now"
 
 
 def _versions_table(out: Output, versions: list[Version]) -> RenderableType:

@@ -14,6 +14,7 @@ from registry.errors import Unauthorized
 from registry.http.authorising import COOKIE
 from registry.http.performing import Performer
 from registry.identity.roles import TeamRole
+from registry.identity.tokens import browser_of
 
 _LINK_SECONDS = 15 * 60.0
 _SESSION_DAYS = 30
@@ -50,7 +51,8 @@ def add_login(app: FastAPI, performer: Performer) -> None:
                 "This link has been used, or is too old.",
                 remedy="Start 'podium up' again for a new one, or log in with a token.",
             )
-        issued = performer.registry.identity.issue("admin", TeamRole.ADMIN, days=_SESSION_DAYS)
+        name = browser_of(performer.registry.origin.actor)
+        issued = performer.registry.identity.issue(name, TeamRole.ADMIN, days=_SESSION_DAYS)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
             COOKIE,

@@ -53,12 +53,16 @@ async def _serve(registry: Registry, stop: asyncio.Event, report: Report) -> Non
     app = await asyncio.to_thread(create_app, registry)
     running = await asyncio.to_thread(Running, app, listener)
     try:
-        link = f"/login?key={app.state.links.make()}" if is_loopback(host) else ""
-        report(f"{running.url}{link}")
+        report(_said(running.url, app.state.links.make() if is_loopback(host) else ""))
         while running.alive and not stop.is_set():
             await _wait(stop, _LOOK_SECONDS)
     finally:
         await asyncio.to_thread(running.stop)
+
+
+def _said(url: str, key: str) -> str:
+    """Where it serves; on this machine alone, with the link that logs in whoever opens it first."""
+    return f"Open {url}/login?key={key} in a browser (good once)" if key else f"serving at {url}"
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

@@ -15,6 +15,7 @@ from registry.identity.roles import TeamRole
 
 _TEXT = re.compile(r"podium_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9@._-]{0,99}")
+_BROWSER = "@browser"
 _PATTERN = re.compile(r"[a-z0-9*?._-]{1,100}")
 
 
@@ -52,6 +53,17 @@ class IssuedToken:
 
     token: Token
     secret: str
+
+
+def browser_of(actor: str) -> str:
+    """The name of a session that the server's own link opened: ``ada@browser`` for who had started it."""
+    name = f"{actor.partition(':')[2]}{_BROWSER}"
+    return name if _NAME.fullmatch(name) else f"admin{_BROWSER}"
+
+
+def is_of_browser(token: Token) -> bool:
+    """Whether it is a session that the server's own link opened."""
+    return token.name.endswith(_BROWSER)
 
 
 @dataclass(frozen=True, slots=True)

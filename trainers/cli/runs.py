@@ -17,6 +17,9 @@ from trainers.cli.tree import tree
 from trainers.cli.wait import wait
 from trainers.following import follow
 
+_COLUMNS = ["run", "task", "state", ">attempts", "queued", ">seconds", "made", "error"]
+_ERROR_SHOWN = 60  # characters of an error in a list; 'podium runs show' has all of it
+
 
 @click.group()
 def runs() -> None:
@@ -34,7 +37,9 @@ def list_(out: Output, state: str | None, task: str | None, limit: int) -> None:
     rows = [_row(run) for run in found]
     out.show(
         [run_data(out.registry, run) for run in found],
-        lambda: out.table(["run", "task", "state", ">attempts", "queued", ">seconds", "result"], rows),
+        lambda: out.table(
+            _COLUMNS, rows, empty="There are no such runs." if state or task else "No runs yet."
+        ),
     )
 
 
@@ -47,7 +52,8 @@ def _row(run: Run) -> list[object]:
         run.attempts,
         run.queued_at,
         _seconds(run),
-        outputs or (run.error.type if run.error else None),
+        outputs or None,
+        f"{run.error.type}: {run.error.message}"[:_ERROR_SHOWN] if run.error else None,
     ]
 
 

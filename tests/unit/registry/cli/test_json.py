@@ -6,7 +6,9 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+from registry.deployments import RolloutState, Target
 from registry.gates import Gate, Threshold
+from registry.processes import Process
 from registry.protocol import Registry
 from registry.values import AppObject
 from tests.common import content
@@ -146,12 +148,33 @@ def test_list(podium: Podium, bot: Maker) -> None:
     assert podium("list", "nothing-*", "--json").json == []
 
 
+def test_show_tells_what_was_live_where_nobody_leads_the_deployment_now(
+    podium: Podium, bot: Maker, registry: Registry
+) -> None:
+    podium("promote", "bot:v2", "production")
+    version = registry.catalog.resolve("bot:v2")
+    target = Target("router", 1, "bot", "bot", "production", 1, 2, version.digest)
+    lease = registry.leases.acquire("controller/router", Process.current().to_text())
+    assert lease is not None
+    rollout = registry.deployments.begin(target)
+    registry.deployments.flip(rollout.id)
+    registry.deployments.finish(rollout.id, RolloutState.LIVE, "")
+    shown = " ".join(podium("show", "bot").stdout.split())
+    assert "v2 in router" in shown and "nobody leads" not in shown
+    registry.leases.release(lease)
+    assert "was v2 in router; nobody leads it now" in " ".join(podium("show", "bot").stdout.split())
+    (route,) = podium("show", "bot", "--json").json["aliases"][0]["routes"]
+    assert (route["version"], route["led"]) == ("bot:v2", False)
+
+
 def test_diff(podium: Podium, bot: Maker) -> None:
     printed = podium("diff", "bot:v1", "bot:v2", "--json").json
     assert (printed["before"], printed["after"]) == ("bot:v1", "bot:v2")
     assert [file["path"] for file in printed["files"]] == ["adapter_model.safetensors"]
     assert len(printed["tensors"]) == 4
     assert "same content" in podium("diff", "bot:v1", "bot:v1").stdout
+    first = podium("diff", "bot:v1", "bot:v2").stdout.splitlines()[0]
+    assert first.startswith("bot:v1 -> bot:v2: 1 file changed; 4 tensors changed; ")
 
 
 def test_delete_and_tag_and_release(podium: Podium, bot: Maker) -> None:
