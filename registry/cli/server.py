@@ -7,6 +7,7 @@ import threading
 
 import click
 
+from registry.cli.connecting import connected
 from registry.cli.output import Output, with_output
 from registry.errors import InvalidInput, Unavailable
 
@@ -34,10 +35,11 @@ def server(out: Output, host: str | None, port: int | None) -> None:
         ) from error
     from registry.store.stored import StoredRegistry
 
-    assert isinstance(out.registry, StoredRegistry)
+    registry = connected(out, out.note)
+    assert isinstance(registry, StoredRegistry)
     usual_host, usual_port = out.settings.listen_address
     listener = bound(host or usual_host, usual_port if port is None else port)
-    app = create_app(out.registry)
+    app = create_app(registry)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

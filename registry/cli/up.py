@@ -15,10 +15,12 @@ from typing import Any
 import click
 
 from registry.cli.amount import AMOUNT
+from registry.cli.connecting import connected
 from registry.cli.output import Output, with_output
 from registry.errors import InvalidInput, PodiumError
 from registry.protocol import Registry
 from registry.services import GROUP, Report, Service
+from registry.suggesting import did_you_mean
 
 _RESTART_SECONDS = 2.0
 _STOP_SECONDS = 30.0
@@ -38,12 +40,13 @@ _STOP_SECONDS = 30.0
 def up(out: Output, cpu: float | None, memory: str | None, gpu: str | None, without: tuple[str, ...]) -> None:
     """Run NATS, the relay, subscriptions, a worker and serving on this machine.
 
-    Ctrl-C stops all of it cleanly; what was going on continues at the next start.
+    Ctrl-C stops all of it cleanly; what was going on continues at the next start. A database server that is
+    away is waited for.
     """
     options = {"cpu": cpu, "memory": memory, "gpu": gpu}
     services = {name: entry.load() for name, entry in _services(without).items()}
     board = _Board(out)
-    registry = out.registry
+    registry = connected(out, lambda line: board.say("podium", line, healthy=False))
     board.say("podium", f"database {registry.settings.home} ({registry.database_id})")
     asyncio.run(_run_all(registry, services, board, options))
     board.say("podium", "stopped")
@@ -54,7 +57,8 @@ def _services(without: tuple[str, ...]) -> dict[str, EntryPoint]:
     for name in without:
         if name not in found:
             raise InvalidInput(
-                f"There is no service '{name[:40]}'.", remedy=f"Services are {', '.join(sorted(found))}."
+                f"There is no service '{name[:40]}'.",
+                remedy=did_you_mean(name, found, f"Services are {', '.join(sorted(found))}."),
             )
     return {name: entry for name, entry in found.items() if name not in without}
 

@@ -10,6 +10,7 @@ import time
 import click
 
 from registry.cli.amount import AMOUNT
+from registry.cli.connecting import connected
 from registry.cli.output import Output, with_output
 from trainers.machine import capacity
 from trainers.worker import run_worker
@@ -38,10 +39,12 @@ def worker(
         else:
             click.echo(f"{time.strftime('%H:%M:%S')} {line}")
 
+    registry = connected(out, report)
+
     async def work() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await run_worker(out.registry, capacity(cpu, memory, gpu), stop, report, pool=pool, grace=grace)
+        await run_worker(registry, capacity(cpu, memory, gpu), stop, report, pool=pool, grace=grace)
 
     asyncio.run(work())
