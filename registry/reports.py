@@ -112,11 +112,11 @@ def _example(number: int, line: bytes) -> dict[str, Any]:
     try:
         example = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InvalidContent(f"examples.jsonl: line {number} is not JSON", remedy=_ABOUT_SHAPE) from error
+        raise InvalidContent(f"examples.jsonl: line {number} is not JSON.", remedy=_ABOUT_SHAPE) from error
     if not isinstance(example, dict) or not isinstance(example.get("id"), str):
-        raise InvalidContent(f"examples.jsonl: line {number} has no 'id'", remedy=_ABOUT_SHAPE)
+        raise InvalidContent(f"examples.jsonl: line {number} has no 'id'.", remedy=_ABOUT_SHAPE)
     if not is_storable(example["id"]):
-        raise InvalidContent(f"examples.jsonl: the 'id' in line {number} is no text", remedy=_ABOUT_SHAPE)
+        raise InvalidContent(f"examples.jsonl: the 'id' in line {number} is no text.", remedy=_ABOUT_SHAPE)
     return example
 
 
@@ -128,10 +128,10 @@ def _collect(
         return
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         raise InvalidContent(
-            f"examples.jsonl: line {number}: '{prefix + metric}' is not a number", remedy=_ABOUT_SHAPE
+            f"examples.jsonl: line {number}: '{prefix + metric}' is not a number.", remedy=_ABOUT_SHAPE
         )
     if example["id"] in scores:
         raise InvalidContent(
-            f"examples.jsonl: line {number} repeats the id '{example['id'][:40]}'", remedy=_ABOUT_SHAPE
+            f"examples.jsonl: line {number} repeats the id '{example['id'][:40]}'.", remedy=_ABOUT_SHAPE
         )
     scores[example["id"]] = float(score)

@@ -70,7 +70,9 @@ class Resources:
         kind, count = parse_accelerator(self.gpu) if self.gpu != "" else ("", 0)
         object.__setattr__(self, "gpu", _accelerator_text(kind, count))
         if not (0 <= self.cpu < inf) or self.nodes < 1:
-            raise InvalidInput(f"{self} cannot be had.", remedy="cpu is 0 or more, nodes 1 or more.")
+            raise InvalidInput(
+                f"{self} cannot be had.", remedy="Give a cpu of 0 or more, and nodes of 1 or more."
+            )
 
     @property
     def accelerators(self) -> tuple[str, int]:

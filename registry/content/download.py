@@ -70,9 +70,9 @@ def materialise(
 
 def _check_destination(destination: Path) -> None:
     if destination.is_symlink() or (destination.exists() and not destination.is_dir()):
-        raise InvalidInput(f"{destination} is there and is not a folder", remedy="Name a new folder.")
+        raise InvalidInput(f"{destination} is there and is not a folder.", remedy="Name a new folder.")
     if destination.is_dir() and any(destination.iterdir()):
-        raise InvalidInput(f"the folder {destination} is not empty", remedy="Name a new or an empty folder.")
+        raise InvalidInput(f"The folder {destination} is not empty.", remedy="Name a new or an empty folder.")
 
 
 class _Download:
@@ -202,7 +202,7 @@ def _translated(destination: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(
-                f"there is no room for {destination}", remedy="Make room on that disk, or name another."
+                f"There is no room for {destination}.", remedy="Make room on that disk, or name another."
             ) from error
         raise InvalidInput(
             f"{destination} cannot be written: {error.strerror}", remedy="Check the path and its permissions."

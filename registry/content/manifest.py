@@ -37,7 +37,7 @@ class ChunkRef:
     def __post_init__(self) -> None:
         _check_key(self.key)
         if self.size <= 0:
-            raise InvalidContent(f"chunk {self.key} has the size {self.size}")
+            raise InvalidContent(f"Chunk {self.key} has the size {self.size}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class FileEntry:
         check_path(self.path)
         _check_key(self.sha256)
         if sum(chunk.size for chunk in self.chunks) != self.size:
-            raise InvalidContent(f"the chunks of {self.path} do not add up to its {self.size} bytes")
+            raise InvalidContent(f"The chunks of {self.path} do not add up to its {self.size} bytes.")
         # So it is enough to check one of the two when a file is a single chunk.
         if len(self.chunks) == 1 and self.chunks[0].key != self.sha256:
-            raise InvalidContent(f"{self.path} and its only chunk have different digests")
+            raise InvalidContent(f"{self.path} and its only chunk have different digests.")
 
     def spans(self) -> Iterable[tuple[int, ChunkRef]]:
         """Each chunk with the offset in the file at which it begins."""
@@ -121,13 +121,13 @@ class Manifest:
             document = json.loads(text)
             if document["schema"] != _SCHEMA:
                 raise ContentDamaged(
-                    f"a manifest has schema {document['schema']}, and this podium reads schema {_SCHEMA}",
+                    f"A manifest has schema {document['schema']}, and this podium reads schema {_SCHEMA}.",
                     remedy="Use the version of podium that wrote it, or a newer one.",
                 )
             return cls(tuple(_entry(each) for each in document["files"]))
         except (ValueError, TypeError, KeyError, RecursionError, InvalidContent) as error:
             raise ContentDamaged(
-                f"a stored manifest cannot be read: {error}", remedy="Restore the database from a backup."
+                f"A stored manifest cannot be read: {error}", remedy="Restore the database from a backup."
             ) from error
 
 
@@ -150,4 +150,4 @@ def _count(value: object) -> int:
 
 def _check_key(key: str) -> None:
     if not _KEY.fullmatch(key):
-        raise InvalidContent(f"{key[:80]!r} is not a sha256 in hex")
+        raise InvalidContent(f"{key[:80]!r} is not a sha256 in hex.")

@@ -21,7 +21,7 @@ def check_path(path: str) -> str:
     problem = _problem(path)
     if problem:
         shown = path.encode("utf-8", "backslashreplace").decode()[:200]
-        raise InvalidContent(f"the file name {shown!r} {problem}", remedy="Rename the file.", path=shown)
+        raise InvalidContent(f"The file name {shown!r} {problem}.", remedy="Rename the file.", path=shown)
     return path
 
 
@@ -74,7 +74,7 @@ def fold(path: str) -> str:
 
 def _collision(one: str, other: str) -> InvalidContent:
     return InvalidContent(
-        f"the names {one!r} and {other!r} are the same where case or Unicode form is ignored",
+        f"The names {one!r} and {other!r} are the same where case or Unicode form is ignored.",
         remedy="Rename one of them: on such a file system one would overwrite the other.",
         paths=[one, other],
     )

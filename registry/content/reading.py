@@ -62,7 +62,7 @@ def check_chunk(chunk: ChunkRef, data: memoryview) -> None:
     """Raise `ContentDamaged` unless the bytes have the chunk's digest."""
     if hashlib.sha256(data).hexdigest() != chunk.key:
         raise ContentDamaged(
-            f"chunk {chunk.key} in the store is damaged",
+            f"Chunk {chunk.key} in the store is damaged.",
             remedy="Restore it from a copy of the store, or delete it there and push those files again.",
             chunk=chunk.key,
         )
@@ -90,7 +90,7 @@ def read_range(entry: FileEntry, source: ChunkSource, start: int = 0, length: in
 
 def damaged_file(entry: FileEntry) -> ContentDamaged:
     return ContentDamaged(
-        f"{entry.path} as it is stored does not have its digest",
+        f"{entry.path} as it is stored does not have its digest.",
         remedy="Restore the store from a copy, or delete the version and push its files again.",
         path=entry.path,
     )

@@ -86,7 +86,7 @@ def scan(root: Path) -> Scan:
     files = sorted(_walk(root, "", notices), key=lambda file: file.path.encode())
     if not files:
         raise InvalidContent(
-            f"there are no files in {root}", remedy="Check the path: an empty folder makes no version."
+            f"There are no files in {root}.", remedy="Check the path: an empty folder makes no version."
         )
     check_collisions(file.path for file in files)
     return Scan(root, tuple(files), tuple(sorted(notices)))
@@ -97,7 +97,7 @@ def _status(root: Path) -> os.stat_result:
         # A link *to* the content is the caller's spelling of its place; only links inside it are refused.
         return root.stat()
     except FileNotFoundError:
-        raise InvalidContent(f"there is nothing at {root}", remedy="Check the path.") from None
+        raise InvalidContent(f"There is nothing at {root}.", remedy="Check the path.") from None
     except OSError as error:
         raise unreadable(str(root), error) from error
 
@@ -128,11 +128,11 @@ def _is_junk(name: str, folder: bool) -> bool:
 def _unfit(folder: Path, path: str, mode: int) -> InvalidContent:
     if stat.S_ISLNK(mode):
         return InvalidContent(
-            f"{path} is a symbolic link, and links are not followed",
+            f"{path} is a symbolic link, and links are not followed.",
             remedy=f"Put the file itself there, for example with: cp -rL {folder} COPY",
             path=path,
         )
-    return InvalidContent(f"{path} is neither a file nor a folder", remedy="Remove it.", path=path)
+    return InvalidContent(f"{path} is neither a file nor a folder.", remedy="Remove it.", path=path)
 
 
 def unreadable(path: str, error: OSError) -> InvalidContent:

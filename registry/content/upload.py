@@ -225,7 +225,7 @@ def _check_unchanged(file: ScannedFile) -> None:
 
 def _changed(file: ScannedFile) -> InvalidContent:
     return InvalidContent(
-        f"{file.path} changed while it was pushed",
+        f"{file.path} changed while it was pushed.",
         remedy="Push again when nothing writes to it any more; what was sent is kept.",
         path=file.path,
     )

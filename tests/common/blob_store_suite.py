@@ -74,7 +74,7 @@ class BlobStoreSuite:
 
     def test_a_chunk_that_is_not_there_is_damaged_content(self, store: BlobStore) -> None:
         key = key_of(b"never put")
-        with pytest.raises(ContentDamaged, match=f"chunk {key} is not in the store"):
+        with pytest.raises(ContentDamaged, match=f"Chunk {key} is not in the store"):
             store.read(key)
         with pytest.raises(ContentDamaged) as raised:
             store.read_into(key, memoryview(bytearray(9)))

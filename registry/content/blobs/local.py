@@ -178,7 +178,7 @@ class LocalStore:
     def _unavailable(self, action: str, error: OSError) -> PodiumError:
         if error.errno in _FULL:
             return StoreFull(
-                f"the store {self.url} has no room left ({error.strerror})",
+                f"The store {self.url} has no room left ({error.strerror}).",
                 remedy="Make room on that disk, or set PODIUM_BLOBS to another; what was sent is kept.",
             )
         return StoreUnavailable(

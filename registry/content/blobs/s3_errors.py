@@ -61,10 +61,10 @@ def translated(url: str) -> Iterator[None]:
         raise _denied(url, str(error)) from error
     except _BREAKS as error:
         raise StoreUnavailable(
-            f"the connection to the store {url} broke: {error}", remedy="Try again: what was sent is kept."
+            f"The connection to the store {url} broke: {error}", remedy="Try again: what was sent is kept."
         ) from error
     except (BotoCoreError, OSError) as error:
-        raise StoreUnavailable(f"the store {url} cannot be reached: {error}", remedy=_REACH) from error
+        raise StoreUnavailable(f"The store {url} cannot be reached: {error}", remedy=_REACH) from error
 
 
 def _of_answer(url: str, error: ClientError) -> Exception:
@@ -76,24 +76,24 @@ def _of_answer(url: str, error: ClientError) -> Exception:
         return KeyTaken()
     if code in ("NoSuchBucket", "InvalidBucketName", "PermanentRedirect"):
         return StoreUnavailable(
-            f"the store {url} has no such bucket here: {said}",
+            f"The store {url} has no such bucket here: {said}",
             remedy="Check the bucket of PODIUM_BLOBS, AWS_ENDPOINT_URL and AWS_DEFAULT_REGION.",
         )
     if code in _DENIED:
         return _denied(url, said)
     if code in _FULL or "no space left" in said.lower():
         return StoreFull(
-            f"the store {url} has no room left: {said}", remedy="Make room; what was sent is kept."
+            f"The store {url} has no room left: {said}", remedy="Make room; what was sent is kept."
         )
     if code in _DAMAGED:
-        return ContentDamaged(f"bytes changed on their way to the store {url}: {said}", remedy="Push again.")
+        return ContentDamaged(f"Bytes changed on their way to the store {url}: {said}", remedy="Push again.")
     return StoreUnavailable(
-        f"the store {url} answered with {code}: {said}", remedy="Try again; see the server's log."
+        f"The store {url} answered with {code}: {said}", remedy="Try again; see the server's log."
     )
 
 
 def _denied(url: str, said: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"the store {url} refuses the credentials: {said}",
+        f"The store {url} refuses the credentials: {said}",
         remedy="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, to a key for that bucket.",
     )

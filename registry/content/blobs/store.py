@@ -110,7 +110,7 @@ def check_digest(key: str, data: Buffer) -> None:
     found = hashlib.sha256(data).hexdigest()
     if found != key:
         raise ContentDamaged(
-            f"bytes to be stored as chunk {key} have the digest {found}",
+            f"Bytes to be stored as chunk {key} have the digest {found}.",
             remedy="Push again; if it happens again, check this machine's memory.",
             chunk=key,
         )
@@ -118,7 +118,7 @@ def check_digest(key: str, data: Buffer) -> None:
 
 def missing_chunk(url: str, key: str) -> ContentDamaged:
     return ContentDamaged(
-        f"chunk {key} is not in the store {url}",
+        f"Chunk {key} is not in the store {url}.",
         remedy="Restore it from a copy of the store, or push the version's files again.",
         chunk=key,
     )
@@ -126,7 +126,7 @@ def missing_chunk(url: str, key: str) -> ContentDamaged:
 
 def wrong_size(url: str, key: str, expected: int) -> ContentDamaged:
     return ContentDamaged(
-        f"chunk {key} in the store {url} does not have its {expected} bytes",
+        f"Chunk {key} in the store {url} does not have its {expected} bytes.",
         remedy="Restore it from a copy of the store, or delete it there and push the version's files again.",
         chunk=key,
     )
@@ -154,7 +154,7 @@ def read_mark(url: str, marker: bytes) -> Mark:
         return Mark(str(found["database"]), str(found["store"]))
     except (ValueError, TypeError, LookupError) as error:
         raise ContentDamaged(
-            f"store.json of the store {url} is damaged: it does not say whose the store is",
+            f"store.json of the store {url} is damaged: it does not say whose the store is.",
             remedy="Restore it from a copy; or, if no other database uses the store, delete it.",
         ) from error
 
@@ -175,7 +175,7 @@ def check_owner(url: str, mark: Mark, database_id: str) -> str:
     """The store's id; raise `InvalidSetting` unless its owner is this database."""
     if mark.database != database_id:
         raise InvalidSetting(
-            f"the store {url} belongs to the database {mark.database}, and this is {database_id}",
+            f"The store {url} belongs to the database {mark.database}, and this is {database_id}.",
             remedy="Give each database a store (or a prefix) of its own: set PODIUM_BLOBS.",
             owner=mark.database,
             database=database_id,

@@ -47,7 +47,7 @@ def validate(kind: Kind, scan: Scan) -> Scan:
     kept = drop_trainer_leftovers(scan, with_checkpoints=kind in (Kind.ADAPTER, Kind.MODEL))
     if not kept.files:
         raise InvalidContent(
-            f"nothing is left of {scan.root} to push",
+            f"Nothing is left of {scan.root} to push.",
             remedy="Check the path; see the notices.",
             notices=kept.notices,
         )

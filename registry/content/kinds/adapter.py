@@ -15,7 +15,7 @@ def check_adapter(scan: Scan) -> None:
     config = require_object(scan, _CONFIG, "an adapter")
     if not isinstance(config.get("peft_type"), str):
         raise InvalidContent(
-            f"{_CONFIG} does not say its peft_type",
+            f"{_CONFIG} does not say its peft_type.",
             remedy="Save the adapter with PEFT's save_pretrained.",
             path=_CONFIG,
         )

@@ -14,7 +14,7 @@ def require_object(scan: Scan, path: str, kind: str) -> dict[str, Any]:
     file = scan.get(path)
     if file is None:
         raise InvalidContent(
-            f"{scan.root} has no {path}, and {kind} needs one",
+            f"{scan.root} has no {path}, and {kind} needs one.",
             remedy=f"Push the folder that holds {path}.",
             path=path,
         )
@@ -25,5 +25,5 @@ def require_object(scan: Scan, path: str, kind: str) -> dict[str, Any]:
             f"{path} is not valid JSON: {error}", remedy="Save it again.", path=path
         ) from None
     if not isinstance(document, dict):
-        raise InvalidContent(f"{path} is not a JSON object", remedy="Save it again.", path=path)
+        raise InvalidContent(f"{path} is not a JSON object.", remedy="Save it again.", path=path)
     return document

@@ -36,7 +36,7 @@ def refuse_pickles(scan: Scan) -> None:
     for file in scan.files:
         if is_pickle(file.source):
             raise InvalidContent(
-                f"{file.path} is a Python pickle, which can run any program when it is loaded",
+                f"{file.path} is a Python pickle, which can run any program when it is loaded.",
                 remedy="Save weights as safetensors, data as JSON or Parquet; or remove the file.",
                 path=file.path,
             )

@@ -20,7 +20,7 @@ def require_weights(scan: Scan, kind: str) -> None:
     """Check each safetensors file, and that there is one at the top of the folder."""
     if not any(file.path.endswith(SUFFIX) and "/" not in file.path for file in scan.files):
         raise InvalidContent(
-            f"{scan.root} has no {SUFFIX} file at its top, and {kind} needs one",
+            f"{scan.root} has no {SUFFIX} file at its top, and {kind} needs one.",
             remedy="Save with safetensors (save_pretrained does), and push the folder that holds the file.",
         )
     check_weights(scan)

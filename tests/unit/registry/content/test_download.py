@@ -171,7 +171,7 @@ def test_a_chunk_damaged_in_the_store_is_named_with_its_file_and_nothing_is_writ
     chunk = _entry(manifest, path).chunks[-1]
     _damage(local.path(chunk.key))
     store = StoreBehind(local) if is_remote else local
-    with pytest.raises(ContentDamaged, match=f"{path}: chunk {chunk.key} .*is damaged") as raised:
+    with pytest.raises(ContentDamaged, match=f"{path}: Chunk {chunk.key} .*is damaged") as raised:
         materialise(manifest, tmp_path / "out", store, cache=cache)
     assert raised.value.details == {"chunk": chunk.key, "path": path}
     assert _siblings(tmp_path) - {"cache"} == {"store", "content"}
@@ -187,7 +187,7 @@ def test_a_chunk_missing_in_the_store_is_named_with_its_file_and_nothing_is_writ
 ) -> None:
     chunk = _entry(manifest, "a.bin").chunks[0]
     local.delete(chunk.key)
-    with pytest.raises(ContentDamaged, match=rf"a\.bin: chunk {chunk.key} is not in the store"):
+    with pytest.raises(ContentDamaged, match=rf"a\.bin: Chunk {chunk.key} is not in the store"):
         materialise(manifest, tmp_path / "out", local)
     assert _siblings(tmp_path) == {"store", "content"}
 

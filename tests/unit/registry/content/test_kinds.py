@@ -131,7 +131,7 @@ def test_a_checkpoint_keeps_its_state_but_not_the_trainers_arguments(tmp_path: P
 
 def test_a_folder_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     write_dataset(tmp_path, {"training_args.bin": _PICKLE})
-    with pytest.raises(InvalidContent, match="nothing is left"):
+    with pytest.raises(InvalidContent, match="Nothing is left"):
         _validated(Kind.DATASET, tmp_path)
 
 
