@@ -76,15 +76,11 @@ def show(out: Output, event: str) -> None:
     data = {**event_data(found), "deliveries": [delivery_data(each) for each in deliveries]}
 
     def human() -> RenderableType:
-        from rich.console import Group
         from rich.json import JSON
 
         head = _events_table(out, [found])
-        return Group(
-            head,
-            JSON.from_data(dict(found.data)),
-            _deliveries_table(out, deliveries, "Nobody subscribes to it."),
-        )
+        told = _deliveries_table(out, deliveries, "It was delivered to nobody.")
+        return out.page([head, JSON.from_data(dict(found.data)), told])
 
     out.show(data, human)
 
@@ -232,8 +228,8 @@ def show_delivery(out: Output, delivery: str) -> None:
     found = out.registry.deliveries.get(delivery)
 
     def human() -> RenderableType:
-        rows = [[name, value] for name, value in delivery_data(found).items() if name != "error"]
-        return out.table(["", ""], [*rows, ["error", found.error]])
+        facts = [(name, value) for name, value in delivery_data(found).items() if name != "error"]
+        return out.facts([*facts, ("error", found.error)])
 
     out.show({**delivery_data(found), "data": dict(found.event.data)}, human)
 

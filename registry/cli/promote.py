@@ -197,12 +197,12 @@ def _verdict_data(v: Verdict) -> dict[str, object]:
 
 
 def _verdicts(out: Output, verdicts: list[Verdict]) -> RenderableType:
-    rows = [
-        [Text(mark(v), "green" if v.passed else "red"), v.gate, v.reason, v.rule, _reports(v)]
-        for v in verdicts
-    ]
+    rows = [[Text(mark(v), _STYLES[mark(v)]), v.gate, v.reason, v.rule, _reports(v)] for v in verdicts]
     columns = ["", "gate", "found", "wanted", "evidence"]
     return out.table(columns, rows, empty="No gate guards this alias.")
+
+
+_STYLES = {"passed": "green", "pending": "yellow", "FAILED": "red"}
 
 
 def _reports(verdict: Verdict) -> str | None:

@@ -70,7 +70,7 @@ def _missing(gate: Gate, rule: Measuring, ref: str, under_way: UnderWay | None, 
         reason, run = f"'{gate.evaluator}' has not measured {what}", None
         remedy = _how_to_measure(gate.evaluator, ref, rule.on)
     else:
-        reason, run = f"run {under_way.run} measures {what}: it is {under_way.state}", under_way.run
+        reason, run = f"run {under_way.run} ({under_way.state}) measures {what}", under_way.run
         remedy = f"podium runs wait {under_way.run}"
     said = rule.describe()
     return Verdict(gate.name, said, False, reason, (), revision, unmeasured=ref, run=run, remedy=remedy)

@@ -13,11 +13,14 @@ _SHOWN = 12  # digits of a value's id; commands take as many as it takes to be t
 def verdict_lines(verdicts: Sequence[Verdict]) -> list[str]:
     """Each gate: passed or failed, its name, the figure and what is wanted, and on which evidence."""
     width = max((len(v.gate) for v in verdicts), default=0)
-    return [f"  {mark(v)}  {v.gate:<{width}}  {v.reason}{_on(v)}" for v in verdicts]
+    return [f"  {mark(v):<7}  {v.gate:<{width}}  {v.reason}{_on(v)}" for v in verdicts]
 
 
 def mark(verdict: Verdict) -> str:
-    return "passed" if verdict.passed else "FAILED"
+    """What the gate says, in a word; it says no as well while it is ``pending``."""
+    if verdict.passed:
+        return "passed"
+    return "pending" if verdict.run else "FAILED"
 
 
 def evidence_names(verdict: Verdict) -> list[str]:

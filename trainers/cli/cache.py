@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
+from rich.text import Text
 
 from registry.cli.output import Output, pairs, with_output
 from trainers.caching import Explanation
@@ -51,10 +52,10 @@ def _shown(out: Output, explained: Explanation, reason: str) -> RenderableType:
     if not explained.cached:
         return reason
     basis = explained.basis
-    rows = [
-        ["arguments", pairs(basis["arguments"])],
-        ["inputs", pairs(basis["inputs"])],
-        ["lock", basis["lock"][:16]],
-        *(["code", f"{name}  {digest[:16]}"] for name, digest in basis["code"].items()),
+    facts = [
+        ("arguments", pairs(basis["arguments"])),
+        ("inputs", pairs(basis["inputs"])),
+        ("lock", basis["lock"][:16]),
+        *(("code", f"{name}  {digest[:16]}") for name, digest in basis["code"].items()),
     ]
-    return Group(reason, out.table(["", ""], rows))
+    return out.page([Text(reason), out.facts(facts)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import click
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from registry.cli.output import Output, pairs, with_output
@@ -91,17 +91,13 @@ def _shown(out: Output, run: Run, attempts: list[Attempt]) -> RenderableType:
         "queued": run.queued_at,
         "seconds": _seconds(run),
     }
-    rows = [[name, value] for name, value in facts.items() if value not in (None, "-")]
-    shown: list[RenderableType] = [out.table(["", ""], rows)]
-    shown.append(
-        out.table(
-            [">attempt", "worker", "outcome", "cause", "error"],
-            [[a.number, a.worker, a.outcome and a.outcome.value, a.cause, _error(a)] for a in attempts],
-        )
-    )
+    told = [(name, value) for name, value in facts.items() if value not in (None, "-")]
+    rows = [[a.number, a.worker, a.outcome and a.outcome.value, a.cause, _error(a)] for a in attempts]
+    columns = [">attempt", "worker", "outcome", "cause", "error"]
+    shown = [out.facts(told), out.table(columns, rows, empty="No attempt has begun.")]
     if run.error and run.error.traceback:
         shown.append(Text(run.error.traceback, "dim"))
-    return Group(*shown)
+    return out.page(shown)
 
 
 def _error(attempt: Attempt) -> str | None:

@@ -140,7 +140,7 @@ def test_what_to_do_about_several_gates_is_said_once() -> None:
 def test_a_line_has_the_name_the_figure_what_is_wanted_and_the_evidence() -> None:
     rule = Threshold(metric="accuracy", on=ON, at_least=0.8)
     (line,) = verdict_lines([verdict(rule, measured(0.9, report="0123456789abcdef0123456789abcdef"))])
-    assert line == "  passed  good  accuracy is 0.9, needs at least 0.8  (0123456789ab)"
+    assert line == "  passed   good  accuracy is 0.9, needs at least 0.8  (0123456789ab)"
 
 
 def scores(*values: float) -> dict[str, float]:
