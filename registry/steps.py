@@ -14,6 +14,7 @@ from typing import Any
 
 from registry.errors import InvalidInput, NotFound
 from registry.runs import ENDED, Run, RunState
+from registry.suggesting import did_you_mean
 
 #: Branches of one call of `gather_map` begin with this.
 MAP = "map"
@@ -76,7 +77,8 @@ def find(steps: Sequence[Run], name: str) -> Run:
         raise InvalidInput(
             f"There are {len(several)} steps '{name}'.", remedy=f"Say which: {', '.join(several)}."
         )
-    raise NotFound(f"There is no step '{name[:80]}'.", remedy=f"Steps are: {there}.", steps=there)
+    meant = did_you_mean(name, named.values(), f"Steps are: {there}.")
+    raise NotFound(f"There is no step '{name[:80]}'.", remedy=meant, steps=there)
 
 
 def branch_of(step: Run) -> str | None:

@@ -16,6 +16,7 @@ from registry.broker import find_broker
 from registry.cli.output import Output, plain, with_output
 from registry.deliveries import Delivery, DeliveryState
 from registry.errors import BrokerUnavailable, InvalidInput, NotFound
+from registry.suggesting import did_you_mean
 from registry.values import Event
 
 _SHOWN = 12  # digits of an id in tables; commands take as many as it takes to be the only one
@@ -216,7 +217,7 @@ def _check_known(out: Output, subscription: str) -> None:
     names = ", ".join(sorted(known)) or "none"
     raise NotFound(
         f"There is no subscription or trigger '{plain(subscription)[:200]}'.",
-        remedy=f"Deployed are: {names}.",
+        remedy=did_you_mean(subscription, known, f"Deployed are: {names}."),
     )
 
 

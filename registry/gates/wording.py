@@ -25,7 +25,8 @@ def mark(verdict: Verdict) -> str:
 
 def evidence_names(verdict: Verdict) -> list[str]:
     """The reports that were judged: references, and ids of those without a name shortened."""
-    return [name if is_reference(name) else name[:_SHOWN] for name in verdict.evidence]
+    names = dict.fromkeys(verdict.evidence)  # a version that is judged against itself has one report
+    return [name if is_reference(name) else name[:_SHOWN] for name in names]
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
