@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import EllipsisType
 
 import click
@@ -72,8 +73,10 @@ def promote(
     timeout: float | None,
 ) -> None:
     """Move ALIAS to the version REFERENCE, behind the alias's gates, in one transaction."""
+    begun = time.monotonic()
     if _EVIDENCE in wait:
         wait_for_evidence(out, reference, alias, MOST_SECONDS if timeout is None else timeout)
+        timeout = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun))
     promotion = out.registry.promotions.promote(reference, alias, expect=expect, reason=reason)
     _finish(out, promotion, _LIVE in wait, timeout)
 

@@ -14,8 +14,8 @@ from rich.console import RenderableType
 from registry.cli.output import Output, with_output
 from registry.cli.value import ID_SHOWN
 from registry.errors import InvalidInput
-from registry.runs import RESULT, Run, RunState, private_pool
-from trainers.cli.shown import ends, result_of, run_data
+from registry.runs import Run, RunState, private_pool
+from trainers.cli.shown import ends, how_to_name, result_of, run_data
 from trainers.describing import described, summary
 from trainers.errors import RunFailed
 from trainers.following import follow
@@ -209,7 +209,7 @@ def _finish(out: Output, ended: Run, beside: Mapping[str, Any]) -> None:
     data = {**run_data(out.registry, ended), **beside}
     if ended.state is RunState.SUCCEEDED:
         out.show(data, lambda: _success(out, ended))
-        if hint := _how_to_name(ended):
+        if hint := how_to_name(ended):
             out.note(hint)
         return
     why = f": {ended.error.type}: {ended.error.message}" if ended.error else "."
@@ -232,15 +232,6 @@ def _success(out: Output, ended: Run) -> RenderableType:
     if ended.result is not None:
         lines.append(f"  returned {result_of(ended)!r}")
     return "\n".join(lines)
-
-
-def _how_to_name(ended: Run) -> str:
-    """How what a run made gets a name, where nothing of it has one. Reports count without."""
-    nameless = [each for each in ended.outputs if each.ref is None and each.kind != "report"]
-    if not nameless or len(nameless) < len(ended.outputs):
-        return ""
-    which = "" if any(each.name == RESULT for each in nameless) else f" --output {nameless[0].name}"
-    return f"It has no name yet. Make it a version with: podium publish {ended.id} NAME{which}"
 
 
 def _scores(out: Output, digest: str, ended: Run) -> list[str]:

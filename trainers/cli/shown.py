@@ -80,3 +80,12 @@ def attempt_data(attempt: Attempt) -> dict[str, Any]:
         "error": asdict(attempt.error) if attempt.error else None,
         "environment": dict(attempt.environment),
     }
+
+
+def how_to_name(ended: Run) -> str:
+    """How what a run made gets a name, where nothing of it has one. Reports count without."""
+    nameless = [each for each in ended.outputs if each.ref is None and each.kind != "report"]
+    if not nameless or len(nameless) < len(ended.outputs):
+        return ""
+    which = "" if any(each.name == RESULT for each in nameless) else f" --output {nameless[0].name}"
+    return f"It has no name yet. Make it a version with: podium publish {ended.id} NAME{which}"

@@ -104,3 +104,20 @@ def test_content_under_two_names_has_two_histories(registry: Registry, make: Mak
     base = make.model("tiny")
     bot = make.adapter("bot", parents=[Parent(base.ref, Role.BASE)])
     assert named(registry.lineage.walk(bot.ref)) == [("bot:v1", 0), ("tiny:v1", 1)]
+
+
+def test_a_value_is_found_by_the_beginning_of_its_id_or_digest_but_names_come_first(
+    registry: Registry, make: Maker, tuned: Version
+) -> None:
+    for text in (tuned.value[:12], tuned.digest[7:19], tuned.digest[:20], tuned.digest):
+        assert registry.lineage.walk(text).root == tuned.value
+    with pytest.raises(ArtifactNotFound):
+        registry.lineage.walk(tuned.value[:3])
+    other = make.adapter(tuned.value[:4])
+    assert registry.lineage.walk(tuned.value[:4]).root == other.value
+
+
+def test_a_mistyped_name_is_answered_with_what_is_close_to_it(registry: Registry, tuned: Version) -> None:
+    with pytest.raises(ArtifactNotFound) as missed:
+        registry.lineage.walk("ticket:v1")
+    assert missed.value.remedy.startswith("Did you mean tickets?")
