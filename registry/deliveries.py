@@ -56,6 +56,27 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionStatus:
+    """How a subscription is doing at the consumer that serves it."""
+
+    consumer: str
+    name: str  # "APP/NAME"
+    since: int  # sequence of the last event that was not for it
+    read: int  # sequence up to which its consumer has recorded what matches
+    newest: int  # sequence of the newest event
+    pending: int  # deliveries that wait for their turn
+    running: int
+    held: int  # wait for the release of an alias
+    dead: int
+    oldest: datetime | None  # when the oldest delivery that has not ended was made
+
+    @property
+    def behind(self) -> int:
+        """How many events its consumer has not looked at, as far as it has said."""
+        return max(0, self.newest - self.read)
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """One event at one subscription."""
 

@@ -25,6 +25,10 @@ class UniqueViolation(Exception):
     """A unique or primary key already has that value. Facets turn it into their own answer."""
 
 
+class NoRow(LookupError):
+    """A row that must be there is not. Over HTTP it is the client that named what is not there."""
+
+
 class Transaction:
     """What is read and written together. Writes become true when the outermost block ends."""
 
@@ -69,7 +73,7 @@ class Transaction:
         """The single row that must be there."""
         row = self.first(statement, **parameters)
         if row is None:
-            raise LookupError(f"no row for: {statement.text}")
+            raise NoRow(f"no row for: {statement.text}")
         return row
 
     def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from registry.deliveries import Arrival, Delivery, DeliveryState
+from registry.deliveries import Arrival, Delivery, DeliveryState, SubscriptionStatus
 from registry.values import Event, StreamPosition
 
 
@@ -20,6 +20,23 @@ class Events(Protocol):
 
     def tail(self, *, limit: int = 20) -> list[Event]:
         """The newest events, oldest of them first."""
+
+    def find(
+        self,
+        *,
+        type: str = "",
+        key: str | None = None,
+        actor: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[Event]:
+        """The newest events first: of types that begin with ``type``, of one key, by one actor.
+
+        ``before`` is the sequence at which an earlier page has ended.
+        """
+
+    def caused_by(self, event_id: str, *, limit: int = 50) -> list[Event]:
+        """What an event led to: those that name it as their cause, oldest first."""
 
     def position(self) -> StreamPosition: ...
 
@@ -109,6 +126,9 @@ class Deliveries(Protocol):
         limit: int = 50,
     ) -> list[Delivery]:
         """Newest first."""
+
+    def subscriptions(self) -> list[SubscriptionStatus]:
+        """Every subscription and trigger that is served, and how it is doing, by name."""
 
     def retry(self, delivery_id: str) -> Delivery:
         """Give a dead delivery a new round of attempts, under its own id.

@@ -9,10 +9,11 @@ from datetime import datetime, timedelta
 
 from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
-from registry.deliveries import OPEN, TRANSITIONS, Arrival, Delivery, DeliveryState
+from registry.deliveries import OPEN, TRANSITIONS, Arrival, Delivery, DeliveryState, SubscriptionStatus
 from registry.errors import DeliveryNotFound, DeliveryRefused, StaleAuthority
 from registry.store.outbox import EVENT_COLUMNS, event_of
 from registry.store.session import Session
+from registry.store.subscriptions import statuses
 from registry.text import storable
 from registry.values import Access, Event
 
@@ -262,6 +263,10 @@ class StoredDeliveries:
         with self._session.reading() as reader:
             rows = reader.all(_LIST, state=state, subscription=subscription, event=event, limit=limit)
         return [_delivery(row) for row in rows]
+
+    def subscriptions(self) -> list[SubscriptionStatus]:
+        with self._session.reading() as reader:
+            return statuses(reader)
 
     def retry(self, delivery_id: str) -> Delivery:
         with self._session.writing() as transaction:

@@ -22,6 +22,15 @@ _AFTER = sql(f"SELECT {_COLUMNS} FROM event WHERE sequence > :sequence ORDER BY 
 _TAIL = sql(f"SELECT {_COLUMNS} FROM event ORDER BY sequence DESC LIMIT :limit")
 _GET = sql(f"SELECT {_COLUMNS} FROM event WHERE id = :id")
 _BEGINNING = sql(f"SELECT {_COLUMNS} FROM event WHERE SUBSTR(id, 1, :length) = :id LIMIT 2")
+_FIND = sql(f"""
+    SELECT {_COLUMNS} FROM event
+    WHERE SUBSTR(type, 1, :length) = :type
+      AND (CAST(:key AS TEXT) IS NULL OR key = :key)
+      AND (CAST(:actor AS TEXT) IS NULL OR actor = :actor)
+      AND (CAST(:before AS BIGINT) IS NULL OR sequence < :before)
+    ORDER BY sequence DESC LIMIT :limit
+""")
+_CAUSED = sql(f"SELECT {_COLUMNS} FROM event WHERE causation = :id ORDER BY sequence LIMIT :limit")
 _POSITION = sql("""
     SELECT database_id, incarnation, relayed_sequence, relayed_id, event_sequence FROM podium WHERE one = 1
 """)
@@ -59,6 +68,25 @@ class StoredEvents:
     def tail(self, *, limit: int = 20) -> list[Event]:
         with self._session.reading() as reader:
             return [event_of(row) for row in reversed(reader.all(_TAIL, limit=limit))]
+
+    def find(
+        self,
+        *,
+        type: str = "",
+        key: str | None = None,
+        actor: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> list[Event]:
+        with self._session.reading() as reader:
+            found = reader.all(
+                _FIND, type=type, length=len(type), key=key, actor=actor, before=before, limit=limit
+            )
+        return [event_of(row) for row in found]
+
+    def caused_by(self, event_id: str, *, limit: int = 50) -> list[Event]:
+        with self._session.reading() as reader:
+            return [event_of(row) for row in reader.all(_CAUSED, id=event_id, limit=limit)]
 
     def position(self) -> StreamPosition:
         with self._session.reading() as reader:

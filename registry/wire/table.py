@@ -99,6 +99,8 @@ _LINES: dict[str, list[_Line]] = {
     "events": [
         ("after", "GET", "/events", _VIEWER, {"page": "sequence", "page_key": "sequence"}),
         ("tail", "GET", "/events/newest", _VIEWER),
+        ("find", "GET", "/events/matching", _VIEWER),
+        ("caused_by", "GET", "/events/{event_id}/effects", _VIEWER),
         ("get", "GET", "/events/{event_id}", _VIEWER),
         ("position", "GET", "/stream", _VIEWER),
         ("mark_relayed", "POST", "/stream/relayed", _ADMIN, {"repeatable": True, "audited": False}),
@@ -114,6 +116,7 @@ _LINES: dict[str, list[_Line]] = {
     "deliveries": [
         ("find", "GET", "/deliveries", _VIEWER),
         ("end", "POST", "/deliveries/ends", _TRAINER, {"audited": False}),
+        ("subscriptions", "GET", "/subscriptions", _VIEWER),
         ("get", "GET", "/deliveries/{delivery_id}", _VIEWER),
         ("retry", "POST", "/deliveries/{delivery_id}/retries", _PROMOTER),
         ("replay", "POST", "/replays", _PROMOTER),

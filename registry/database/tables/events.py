@@ -7,6 +7,8 @@ from sqlmodel import Field, SQLModel
 
 from registry.database.tables.columns import Moment, text, time
 
+_CAUSED = sa.text("causation IS NOT NULL")
+
 
 class DatabaseRow(SQLModel, table=True):
     """The single row that says which database this is and how far its events have come."""
@@ -30,7 +32,11 @@ class DatabaseRow(SQLModel, table=True):
 
 class EventRow(SQLModel, table=True):
     __tablename__ = "event"
-    __table_args__ = (sa.Index("event_key", "key", "sequence"),)
+    __table_args__ = (
+        sa.Index("event_key", "key", "sequence"),
+        # Most events have no cause but a person, and cost this index nothing.
+        sa.Index("event_causation", "causation", sqlite_where=_CAUSED, postgresql_where=_CAUSED),
+    )
 
     sequence: int = Field(sa_type=sa.BigInteger, primary_key=True, sa_column_kwargs={"autoincrement": False})
     id: str = Field(unique=True)

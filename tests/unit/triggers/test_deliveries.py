@@ -256,3 +256,18 @@ def test_every_open_state_can_be_left_and_every_final_one_only_by_a_person() -> 
     assert all(TRANSITIONS[state] for state in OPEN)
     final = set(DeliveryState) - OPEN
     assert {state for state in final if TRANSITIONS[state]} == {DeliveryState.DEAD}
+
+
+def test_each_subscription_says_how_it_is_doing(registry: StoredRegistry) -> None:
+    emit_promotion(registry)
+    serve(registry, WATCH, "support/idle")
+    events = [emit_promotion(registry, name) for name in ("a", "b", "c", "d")]
+    record(registry, events[:3])
+    first, second, _ = claim(registry)
+    registry.deliveries.end(first, DeliveryState.DEAD, error="no")
+    registry.deliveries.end(second, DeliveryState.HELD, waits_for="b:production")
+    idle, watch = registry.deliveries.subscriptions()
+    assert (watch.name, watch.consumer, watch.since, watch.behind) == (WATCH, READER, 1, 1)
+    assert (watch.pending, watch.running, watch.held, watch.dead) == (0, 1, 1, 1)
+    assert watch.oldest == registry.deliveries.get(second.id).created_at
+    assert (idle.name, idle.pending, idle.dead, idle.oldest) == ("support/idle", 0, 0, None)

@@ -277,6 +277,13 @@ def _create_event() -> None:
         sa.PrimaryKeyConstraint("sequence"),
         sa.UniqueConstraint("id"),
     )
+    op.create_index(
+        "event_causation",
+        "event",
+        ["causation"],
+        sqlite_where=sa.text("causation IS NOT NULL"),
+        postgresql_where=sa.text("causation IS NOT NULL"),
+    )
     op.create_index("event_key", "event", ["key", "sequence"])
     op.create_index("ix_event_type", "event", ["type"])
 

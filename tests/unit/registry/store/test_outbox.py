@@ -178,3 +178,27 @@ def test_an_event_that_is_too_large_to_send_is_refused_with_what_led_to_it(regis
     with pytest.raises(InvalidInput, match=r"podium\.version\.published would have"):
         emit(registry, EventType.VERSION_PUBLISHED, endless)
     assert registry.events.position().newest == 0
+
+
+def test_events_are_found_newest_first_by_type_key_and_actor(registry: StoredRegistry) -> None:
+    emit(registry, EventType.VERSION_PUBLISHED, published())
+    for number in (1, 2):
+        emit_promotion(registry, version=number)
+    emit_promotion(registry, "router")
+    emit(registry, EventType.ALIAS_PROMOTED, promoted(), origin=Origin("trigger:support/stage"))
+    found = registry.events.find
+    assert [event.sequence for event in found()] == [5, 4, 3, 2, 1]
+    assert [event.sequence for event in found(limit=2, before=4)] == [3, 2]
+    assert [event.sequence for event in found(type="podium.version.")] == [1]
+    assert [event.sequence for event in found(key="router")] == [4]
+    assert [event.sequence for event in found(type="podium.alias.", actor="trigger:support/stage")] == [5]
+    assert found(type="podium.%") == []  # no pattern
+
+
+def test_what_an_event_led_to_is_found_from_it(registry: StoredRegistry) -> None:
+    cause = emit_promotion(registry)
+    emit_promotion(registry, "router")
+    origin = Origin("trigger:support/stage", causation=cause.id)
+    effects = [emit(registry, EventType.ALIAS_PROMOTED, promoted(), origin=origin) for _ in range(2)]
+    assert registry.events.caused_by(cause.id) == effects
+    assert registry.events.caused_by(effects[0].id) == []
