@@ -8,6 +8,7 @@ from registry.content.kinds import Kind, validate
 from registry.content.scan import Scan, scan, unreadable
 from registry.errors import InvalidInput
 from registry.reports import Report, read_report
+from registry.suggesting import did_you_mean
 
 
 def checked(path: Path, kind_name: str) -> tuple[Scan, Report | None]:
@@ -30,9 +31,10 @@ def kind_of(kind: str) -> Kind:
     try:
         return Kind(kind)
     except ValueError as error:
-        known = ", ".join(k.value for k in Kind)
+        known = [k.value for k in Kind]
         raise InvalidInput(
-            f"'{kind[:40]}' is not a kind of artifact.", remedy=f"Kinds are {known}."
+            f"'{kind[:40]}' is not a kind of artifact.",
+            remedy=did_you_mean(kind, known, f"Kinds are {', '.join(known)}."),
         ) from error
 
 

@@ -120,10 +120,16 @@ class _Expectation:
 
     @staticmethod
     def _refuse(artifact: str, alias: str, held: _Held | None, expected: str) -> None:
-        at = f"v{held.number} (generation {held.generation})" if held else "nowhere: it does not exist"
+        name = f"'{artifact}:{alias}'"
+        said = f"{name} does not exist, and was expected to be at {expected}."
+        if held:
+            said = (
+                f"{name} is at v{held.number} (generation {held.generation}), not at {expected} as expected."
+            )
+        where = f"history {artifact} {alias}" if held else f"show {artifact}"
         raise AliasMoved(
-            f"'{artifact}:{alias}' is at {at}, not at {expected} as expected.",
-            remedy=f"Look at 'podium history {artifact} {alias}' and decide again.",
+            said,
+            remedy=f"Look at 'podium {where}' and decide again.",
             version=held.number if held else None,
             generation=held.generation if held else 0,
         )
@@ -152,6 +158,8 @@ class StoredPromotions:
             try:
                 with self._session.writing() as transaction:
                     moved = self._promote(transaction, target, alias, expectation, basis, verdicts, reason)
+                    if moved is not None and self._session.seal is not None:
+                        self._session.seal(moved)
             except (GateFailed, AliasHeld) as refusal:
                 self._record_refusal(target, alias, refusal, verdicts)
                 raise

@@ -105,7 +105,7 @@ def test_an_alias_that_is_not_where_it_was_expected_stays(registry: Registry, ex
 
 
 def test_an_alias_that_was_expected_and_does_not_exist_is_not_made(registry: Registry) -> None:
-    with pytest.raises(AliasMoved, match="it does not exist"):
+    with pytest.raises(AliasMoved, match="does not exist, and was expected"):
         registry.promotions.promote("bot:v1", "production", expect=1)
     with pytest.raises(AliasNotFound):
         registry.promotions.get("bot", "production")
