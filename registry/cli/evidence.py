@@ -12,7 +12,7 @@ from registry.runs import Run
 from registry.values import Verdict
 
 _LOOK_SECONDS = 0.5  # a wake-up may be lost, so look this often anyway
-BEGIN_SECONDS = 30.0  # a trigger has begun what it begins by then, or nothing carries events
+BEGIN_SECONDS = 60.0  # a trigger has begun what it begins by then, or nothing carries events
 _LOG_PARTS = 1000  # of a run's log that are read to find its last line
 
 
