@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from registry.errors import InvalidInput, InvalidRequest, NotFound, PodiumError, TooManyRequests
+from registry.errors import AliasMoved, InvalidInput, InvalidRequest, NotFound, PodiumError, TooManyRequests
 from registry.wire import headers
 from registry.wire.problems import status_of, to_problem
 
@@ -30,6 +30,11 @@ def json_answer(body: bytes, request: Request, status: int = 200) -> Response:
     return Response(body, status, {"etag": tag, "cache-control": "no-cache"}, _JSON)
 
 
+def stale_or_not(request: Request, error: PodiumError) -> int | None:
+    """412 where an `If-Match` was what did not hold; else the error's own status (None)."""
+    return 412 if isinstance(error, AliasMoved) and "if-match" in request.headers else None
+
+
 def problem(error: PodiumError, status: int | None = None) -> Response:
     status = status or status_of(error)
     extra = {"www-authenticate": "Bearer"} if status == 401 else {}
@@ -42,8 +47,8 @@ def add_handlers(app: FastAPI) -> None:
     """Answer every error with a problem, whatever raised it."""
 
     @app.exception_handler(PodiumError)
-    async def known(_: Request, error: PodiumError) -> Response:
-        return problem(error)
+    async def known(request: Request, error: PodiumError) -> Response:
+        return problem(error, stale_or_not(request, error))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

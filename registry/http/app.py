@@ -94,6 +94,7 @@ _PROBLEMS: dict[int | str, dict[str, object]] = {
         (403, "The role or scope of the token does not allow it"),
         (404, "There is nothing of that name"),
         (409, "A rule said no, and nothing was changed"),
+        (412, "The alias is not at the generation that `If-Match` names"),
         (413, "The body is too large"),
         (422, "What was given cannot be used"),
         (429, "Too much was asked in too short a time"),

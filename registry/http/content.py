@@ -22,7 +22,7 @@ from registry.content.blobs import BlobStore
 from registry.content.chunking import LARGEST
 from registry.content.manifest import Manifest
 from registry.errors import BodyTooLarge, ContentDamaged, InvalidContent, InvalidRequest
-from registry.http.answering import json_answer
+from registry.http.answering import json_answer, problem
 from registry.http.performing import Asked, Performer
 from registry.identity.roles import TeamRole
 from registry.store.stored import StoredRegistry
@@ -45,6 +45,10 @@ class _Body(BaseModel):
 
 class MissingRequest(_Body):
     keys: Annotated[list[_KeyText], Field(max_length=_MOST_KEYS)]
+    sizes: Annotated[
+        dict[_KeyText, Annotated[int, Field(ge=1, le=LARGEST)]],
+        Field(description="Bytes of each chunk: one that was cut short counts as missing."),
+    ] = {}
 
 
 class TransferRequest(_Body):
@@ -102,7 +106,7 @@ def _add_chunks(router: APIRouter, performer: Performer) -> None:
     def missing(request: Request, body: MissingRequest) -> Response:
         """Which of these chunks are not stored yet, and have to be sent."""
         performer.asker(request).require("chunks.missing", TeamRole.TRAINER)
-        return json_answer(json.dumps(sorted(blobs().missing(body.keys))).encode(), request)
+        return json_answer(json.dumps(sorted(blobs().missing(body.keys, body.sizes))).encode(), request)
 
     @router.post(
         "/chunks/transfers", tags=["chunks"], operation_id="chunks_transfer", response_model=Transfer
@@ -149,7 +153,12 @@ def _add_chunks(router: APIRouter, performer: Performer) -> None:
     ) -> Response:
         """A stored chunk, or a part of it."""
         performer.asker(request).require("chunks.get", TeamRole.VIEWER)
-        data = blobs().read(key, start, length)
+        try:
+            data = blobs().read(key, start, length)
+        except ContentDamaged as error:
+            if blobs().missing([key]):
+                return problem(error, 404)
+            raise
         return Response(data, media_type="application/octet-stream")
 
 

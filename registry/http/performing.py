@@ -10,8 +10,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from registry.database.engine import UniqueViolation
-from registry.errors import InvalidRequest, PodiumError
+from registry.database.engine import NoRow, UniqueViolation
+from registry.errors import InvalidRequest, NotFound, PodiumError
 from registry.http.answering import json_answer
 from registry.http.authorising import Asker, asker
 from registry.http.transactions import OpenTransactions
@@ -33,6 +33,7 @@ class Asked:
     repeatable: bool = False
     audited: bool = True
     secret: bool = False
+    sealed: Callable[[Any], bytes] | None = None  # opens its own transaction; how to write what that made
 
     @property
     def writes(self) -> bool:
@@ -99,22 +100,20 @@ class Performer:
         """The write and its line in the trail, both or neither."""
         if not asked.audited:
             return act(who.registry)
-        with who.registry.transaction():
-            body = act(who.registry)
-            _record(request, who, asked, 200)
-            return body
+        return self._together(who, asked, act, lambda _: _record(request, who, asked, 200))
 
     def _once(self, request: Request, who: Asker, asked: Asked, act: Act, key: str) -> Response:
         answers, fingerprint = who.registry.answers, _fingerprint(request, asked)
+
+        def keep(body: bytes) -> None:
+            if asked.audited:
+                _record(request, who, asked, 200)
+            answers.keep(who.token.id, key, fingerprint, Answer(200, body.decode()))
+
         given = answers.find(who.token.id, key, fingerprint)
         if given is None:
             try:
-                with who.registry.transaction():
-                    body = act(who.registry)
-                    if asked.audited:
-                        _record(request, who, asked, 200)
-                    answers.keep(who.token.id, key, fingerprint, Answer(200, body.decode()))
-                return json_answer(body, request)
+                return json_answer(self._together(who, asked, act, keep), request)
             except (UniqueViolation, PodiumError):
                 # The same request may have been carried out beside this one, and then stands.
                 given = answers.find(who.token.id, key, fingerprint)
@@ -123,6 +122,17 @@ class Performer:
         answer = json_answer(given.body.encode(), request, given.status)
         answer.headers["idempotent-replayed"] = "true"
         return answer
+
+    @staticmethod
+    def _together(who: Asker, asked: Asked, act: Act, keep: Callable[[bytes], None]) -> bytes:
+        """Carry it out, and keep what is kept of it, in one transaction."""
+        write = asked.sealed
+        if write is not None:  # judging takes long: the write's own transaction begins after it
+            return act(who.registry.sealing(lambda made: keep(write(made))))
+        with who.registry.transaction():
+            body = act(who.registry)
+            keep(body)
+            return body
 
 
 def _fingerprint(request: Request, asked: Asked) -> str:
@@ -143,6 +153,10 @@ def _refusing_bad_values(act: Act) -> Act:
             return act(registry)
         except PodiumError:
             raise
+        except NoRow as error:
+            raise NotFound(
+                "What the request names is not there.", remedy="Nothing was changed. See what there is first."
+            ) from error
         except (OverflowError, UnicodeEncodeError) as error:
             raise _unusable() from error
         except Exception as error:

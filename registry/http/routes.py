@@ -59,6 +59,7 @@ def _endpoint(operation: Operation, performer: Performer) -> Callable[..., Respo
             operation.repeatable,
             operation.audited,
             operation.secret,
+            operation.answer.dump_json if operation.judged else None,
         )
         listed: list[Any] = []
         answer = performer.perform(request, asked, _act(operation, arguments, listed))

@@ -73,7 +73,11 @@ class RemoteBlobs:
     def missing(self, keys: Collection[str], sizes: Mapping[str, int] | None = None) -> set[str]:
         asked, found = list(keys), set[str]()
         for first in range(0, len(asked), _MOST_KEYS):
-            body = json.dumps({"keys": asked[first : first + _MOST_KEYS]}).encode()
+            keys = asked[first : first + _MOST_KEYS]
+            document: dict[str, object] = {"keys": keys}
+            if sizes is not None:
+                document["sizes"] = {key: sizes[key] for key in keys if key in sizes}
+            body = json.dumps(document).encode()
             found |= set(self._transport.request("POST", "/chunks/missing", body=body).json())
         return found
 

@@ -27,6 +27,7 @@ from registry.values import Artifact, Parent, Published, Stored, Version
 from registry.wire.operation import adapter_of
 
 _PIECE = 32 * 2**20  # bytes of a file that are read at once
+_VERIFYING = 1800.0  # seconds: the server reads large files for their digests before it records them
 
 _PUBLISHED = adapter_of(Published)
 _STORED = adapter_of(Stored)
@@ -83,7 +84,11 @@ class RemoteCatalog(facet_class("catalog")):  # type: ignore[misc]
             "bytes_sent": sent.bytes_sent,
         }
         answer = self._transport.request(
-            "POST", f"/artifacts/{quote(name)}/versions", body=json.dumps(body).encode(), repeatable=False
+            "POST",
+            f"/artifacts/{quote(name)}/versions",
+            body=json.dumps(body).encode(),
+            repeatable=False,
+            timeout=_VERIFYING,
         )
         published = _PUBLISHED.validate_json(answer.content)
         return Published(
@@ -111,7 +116,9 @@ class RemoteCatalog(facet_class("catalog")):  # type: ignore[misc]
             "manifest": json.loads(sent.manifest.to_json()),
             "bytes_sent": sent.bytes_sent,
         }
-        answer = self._transport.request("POST", "/contents", body=json.dumps(body).encode())
+        answer = self._transport.request(
+            "POST", "/contents", body=json.dumps(body).encode(), timeout=_VERIFYING
+        )
         stored = _STORED.validate_json(answer.content)
         return Stored(stored.kind, stored.digest, stored.bytes_total, sent.bytes_sent, notices)
 
@@ -174,7 +181,11 @@ class RemoteCheckpoints(facet_class("checkpoints")):  # type: ignore[misc]
             "bytes_sent": sent.bytes_sent,
         }
         answer = self._transport.request(
-            "POST", f"/runs/{quote(run)}/checkpoints", body=json.dumps(body).encode(), repeatable=False
+            "POST",
+            f"/runs/{quote(run)}/checkpoints",
+            body=json.dumps(body).encode(),
+            repeatable=False,
+            timeout=_VERIFYING,
         )
         saved: SavedCheckpoint = _SAVED.validate_json(answer.content)
         return saved

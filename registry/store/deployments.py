@@ -23,7 +23,7 @@ from registry.deployments import (
     RouteTable,
     Target,
 )
-from registry.errors import NotFound, Refused
+from registry.errors import InvalidInput, NotFound, Refused
 from registry.events import EventType, RolloutChanged
 from registry.store.client_keys import accepted_keys
 from registry.store.rollout_rows import identity, to_rollout, to_route, to_status
@@ -175,7 +175,10 @@ class StoredDeployments:
 
     def finish(self, rollout_id: str, state: RolloutState, reason: str = "") -> Rollout:
         if state not in TERMINAL:
-            raise ValueError(f"{state} does not end a rollout")
+            raise InvalidInput(
+                f"The state '{state}' does not end a rollout.",
+                remedy=f"Use one of {', '.join(sorted(TERMINAL))}.",
+            )
         with self._session.writing() as transaction:
             return self._move(transaction, rollout_id, state, reason)
 
@@ -352,11 +355,16 @@ class StoredDeployments:
 
 
 def _put_condition(transaction: Transaction, deployment: str, condition: Condition, now: datetime) -> None:
+    if condition.holds is None:
+        raise InvalidInput(
+            f"Whether '{deployment}' is {condition.type} has to be yes or no.",
+            remedy="Leave out a condition of which nothing is known.",
+        )
     transaction.execute(
         _PUT_CONDITION,
         deployment=deployment,
         type=condition.type.value,
-        holds=int(condition.holds),
+        holds=int(bool(condition.holds)),
         reason=storable(condition.reason)[:_LONGEST_REASON],
         now=now,
     )

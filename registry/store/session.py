@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from registry.database.engine import Database, Transaction
 from registry.database.statements import sql
@@ -37,6 +38,7 @@ class Session:
     database: Database
     database_id: str
     origin: Origin
+    seal: Callable[[Any], None] | None = None  # called with what a promotion made, in its transaction
 
     def acting(self, origin: Origin) -> Session:
         return replace(self, origin=origin)

@@ -10,7 +10,7 @@ from typing import Any
 
 from registry.database.engine import Transaction, UniqueViolation
 from registry.database.statements import sql
-from registry.errors import RunRefused
+from registry.errors import InvalidInput, RunRefused
 from registry.events import EventType
 from registry.runs import INLINE, PRIVATE, Run, RunError, RunRequest, RunState
 from registry.store import run_attempts, run_queue, run_rows
@@ -102,7 +102,7 @@ class StoredSteps:
             return run_rows.children(reader, run)
 
     def ask(self, request: RunRequest) -> Run:
-        assert request.parent is not None and request.place is not None
+        _require_place(request)
         wanted = run_queue.resolve(self._session, self._files, request)
         return self._unless_raced(lambda transaction: self._ask(transaction, wanted))
 
@@ -213,6 +213,7 @@ class StoredSteps:
     def record(
         self, request: RunRequest, began: datetime, *, result: Any = None, error: RunError | None = None
     ) -> Any:
+        _require_place(request)
         inputs = run_queue.resolve(self._session, self._files, replace(request, code=None)).inputs
         with self._session.writing() as transaction:
             recorded = transaction.first(
@@ -249,6 +250,14 @@ class StoredSteps:
             _copy_steps(transaction, run, kept)
             run_attempts.emit(self._session, transaction, EventType.RUN_QUEUED, run)
             return run
+
+
+def _require_place(request: RunRequest) -> None:
+    if request.parent is None or request.place is None:
+        raise InvalidInput(
+            f"The step '{request.task}' has no run that it is part of, or no place there.",
+            remedy="Name both 'parent' and 'place'.",
+        )
 
 
 def _copy_steps(transaction: Transaction, run: Run, kept: Sequence[str]) -> None:

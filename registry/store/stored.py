@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
+from typing import Any
 
 from registry.database.engine import Database
 from registry.database.schema import prepare
@@ -161,6 +163,14 @@ class StoredRegistry:
     def acting_with(self, origin: Origin, role: TeamRole, pattern: str) -> StoredRegistry:
         """Beside the protocol: `acting` for who has a token of that role and pattern."""
         return StoredRegistry(self._settings, self._session.acting(origin), self._files, role, pattern)
+
+    def sealing(self, seal: Callable[[Any], None]) -> StoredRegistry:
+        """Beside the protocol: ``seal`` is called in each promotion's own transaction, with what it made.
+
+        So what the HTTP server keeps of a promotion is true with it, and judging is outside both.
+        """
+        session = replace(self._session, seal=seal)
+        return StoredRegistry(self._settings, session, self._files, self._role, self._pattern)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -36,6 +36,7 @@ class Operation:
     artifact: str | None = None  # the parameter that names the artifact which is changed, or a version of it
     repeatable: bool = False  # a write that does nothing more when it is done twice
     audited: bool = True  # where it is a write: whether the trail has a line of it
+    judged: bool = False  # does much before it writes, and opens its own transaction for that
     secret: bool = False  # its answer holds a secret, and is kept nowhere
     page: str | None = None  # the parameter that a page begins after
     page_key: str | None = None  # ... and the attribute of the last item that stands there

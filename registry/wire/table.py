@@ -84,7 +84,13 @@ _LINES: dict[str, list[_Line]] = {
         ("delete", "DELETE", "/versions/{reference}", _PROMOTER, {"artifact": "reference"}),
     ],
     "promotions": [
-        ("promote", "POST", "/versions/{reference}/promotions", _PROMOTER, {"artifact": "reference"}),
+        (
+            "promote",
+            "POST",
+            "/versions/{reference}/promotions",
+            _PROMOTER,
+            {"artifact": "reference", "judged": True},
+        ),
         ("judge", "GET", "/versions/{reference}/verdicts/{alias}", _VIEWER),
         ("rollback", "POST", f"{_ALIAS}/rollbacks", _PROMOTER, {"artifact": "name"}),
         ("revert", "POST", f"{_ALIAS}/reverts", _ADMIN, {"artifact": "name"}),

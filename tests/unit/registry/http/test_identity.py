@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from pydantic import SecretStr
 
+from registry.database.statements import sql
 from registry.errors import Forbidden, RunRefused, Unauthorized
 from registry.gates.rules import Gate, Threshold
 from registry.identity.roles import TeamRole
@@ -41,6 +42,17 @@ def test_an_expired_token_is_refused(beneath: StoredRegistry) -> None:
     real = database.now
     database.now = lambda: real() + timedelta(days=1, seconds=1)
     assert beneath.identity.authenticate(issued.secret) is None
+
+
+def test_an_expired_token_is_answered_as_an_unknown_one(beneath: StoredRegistry, api: Api) -> None:
+    issued = beneath.identity.issue("carol", TeamRole.VIEWER, days=1)
+    http = api(token=issued.secret)
+    assert http.get("/artifacts").status_code == 200
+    past = beneath._session.now() - timedelta(days=1)
+    expire = sql("UPDATE token SET expires_at = :past WHERE id = :id")
+    with beneath._session.database.transaction() as transaction:
+        transaction.execute(expire, past=past, id=issued.token.id)
+    assert http.get("/artifacts").status_code == 401
 
 
 def test_only_the_hash_of_a_token_is_stored(place: ServedPlace, beneath: StoredRegistry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
@@ -10,6 +11,8 @@ import httpx
 import pytest
 
 from registry.content.chunking import LARGEST
+from registry.errors import ServerMismatch
+from registry.remote.transport import Transport
 from registry.store.stored import StoredRegistry
 from registry.wire import headers
 from tests.common.registries import Maker, ServedPlace
@@ -79,7 +82,7 @@ def test_a_stale_etag_moves_nothing(bot: Maker, api: Api, beneath: StoredRegistr
     stale = http.post(
         "/versions/bot:v2/promotions", json={"alias": "production"}, headers={"if-match": '"7"'}
     )
-    assert stale.status_code == 409
+    assert (stale.status_code, stale.json()["code"]) == (412, "alias_moved")
     fresh = http.post(
         "/versions/bot:v2/promotions", json={"alias": "production"}, headers={"if-match": '"1"'}
     )
@@ -167,6 +170,56 @@ def test_a_chunk_that_is_not_what_it_says_is_not_stored(api: Api, beneath: Store
     assert http.post("/chunks/missing", json={"keys": [_ZERO]}).json() == [_ZERO]
 
 
+def test_a_chunk_that_the_store_has_cut_short_is_missing(api: Api, beneath: StoredRegistry) -> None:
+    http, data = api(), b"some bytes"
+    key = hashlib.sha256(data).hexdigest()
+    assert http.put(f"/chunks/{key}", content=data).status_code == 204
+    for size, missing in ((len(data), []), (len(data) + 1, [key])):
+        asked = {"keys": [key], "sizes": {key: size}}
+        assert http.post("/chunks/missing", json=asked).json() == missing
+
+
+def test_an_upload_that_was_cut_half_way_stores_nothing_and_can_be_sent_again(
+    api: Api, place: ServedPlace
+) -> None:
+    data = bytes(range(256)) * 4000
+    key = hashlib.sha256(data).hexdigest()
+    address = httpx.URL(place.url)
+    connection = HTTPConnection(address.host, address.port, timeout=20)
+    connection.putrequest("PUT", f"{headers.PREFIX}/chunks/{key}")
+    connection.putheader("content-length", str(len(data)))
+    connection.putheader("authorization", f"Bearer {place.token}")
+    connection.endheaders(data[: len(data) // 2])
+    connection.close()
+    http = api()
+    assert http.post("/chunks/missing", json={"keys": [key]}).json() == [key]
+    assert http.put(f"/chunks/{key}", content=data).status_code == 204
+    assert http.get(f"/chunks/{key}").content == data
+
+
+def test_a_manifest_that_gives_another_digest_than_its_chunks_make_is_refused(api: Api) -> None:
+    http, keys = api(), []
+    for data in (b"one", b"two"):
+        keys.append(hashlib.sha256(data).hexdigest())
+        http.put(f"/chunks/{keys[-1]}", content=data)
+    honest = hashlib.sha256(b"onetwo").hexdigest()
+    for digest, status in ((_ZERO, 422), (honest, 200)):
+        file = {"path": "a.txt", "size": 6, "sha256": digest, "chunks": [[key, 3] for key in keys]}
+        body = {"kind": "dataset", "manifest": {"schema": 1, "files": [file]}}
+        answer = http.post("/artifacts/data/versions", json=body)
+        assert answer.status_code == status, answer.text
+
+
+def test_files_that_no_client_of_ours_would_send_as_an_adapter_are_refused(api: Api) -> None:
+    http, data = api(), b"no header of safetensors"
+    key = hashlib.sha256(data).hexdigest()
+    http.put(f"/chunks/{key}", content=data)
+    file = {"path": "adapter_model.safetensors", "size": len(data), "sha256": key}
+    manifest = {"schema": 1, "files": [{**file, "chunks": [[key, len(data)]]}]}
+    answer = http.post("/artifacts/bot/versions", json={"kind": "adapter", "manifest": manifest})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_content")
+
+
 def test_a_manifest_whose_chunks_were_not_sent_makes_no_version(api: Api) -> None:
     manifest = {
         "schema": 1,
@@ -194,6 +247,24 @@ def test_a_client_that_is_too_old_is_told_so(api: Api) -> None:
     answer = api().get("/artifacts", headers={headers.LEVEL: "0"})
     assert answer.status_code == 503
     assert answer.json()["code"] == "server_mismatch"
+
+
+@pytest.mark.parametrize(
+    ("level", "expected"), [("0", "older than this podium"), ("", "no podium server that this podium")]
+)
+def test_a_server_that_is_too_old_is_told_of(level: str, expected: str) -> None:
+    def old(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json=[], headers={headers.LEVEL: level})
+
+    transport = Transport.to("http://old.example", "podium_x", http=httpx.MockTransport(old))
+    with pytest.raises(ServerMismatch, match=expected):
+        transport.request("GET", "/artifacts")
+
+
+def test_an_unknown_parameter_of_a_newer_client_is_told_of(api: Api) -> None:
+    asked = api().post("/runs", json={"request": {"task": "a.py:t"}, "colour": "red"})
+    assert asked.status_code == 422
+    assert "colour" in asked.json()["detail"]
 
 
 def test_a_browser_runs_nothing_that_an_answer_holds(bot: Maker, api: Api, beneath: StoredRegistry) -> None:
