@@ -114,6 +114,7 @@ class Block:
 
 
 class ConditionType(StrEnum):
+    LED = "led"  # a controller is at work on it; known from its lease, and stored nowhere
     AVAILABLE = "available"  # every name that has a route is answered
     UP_TO_DATE = "up-to-date"  # all replicas are there, and have the newest map
     PROGRESSING = "progressing"  # something is being brought about
@@ -126,7 +127,7 @@ class Condition:
     """One thing that is true or not of a deployment, as its controller last saw it, and why."""
 
     type: ConditionType
-    holds: bool
+    holds: bool | None  # None: nobody knows, because nobody leads it; never stored
     reason: str = ""  # in words
     since: datetime | None = None  # when it came to hold or not; set by the registry
 

@@ -59,8 +59,8 @@ def _up_to_date(desired: Desired, observed: Observed) -> Condition:
 
 def _progressing(observed: Observed, plan: Plan) -> Condition:
     under_way = [f"{r.target.ref} is {r.state}" for r in observed.open.values() if r.state not in TERMINAL]
-    reason = "; ".join([*under_way, *plan.waiting])
-    return Condition(ConditionType.PROGRESSING, bool(reason), reason)
+    work = [*under_way, *plan.waiting]
+    return Condition(ConditionType.PROGRESSING, bool(work), "; ".join([*work, *plan.needed]))
 
 
 def _failed(desired: Desired, observed: Observed) -> Condition:

@@ -144,7 +144,7 @@ class Controller:
             current = plan(records.desired, observed, self._clock())
             await asyncio.to_thread(self._record, records.desired, observed, current)
             if not current.steps:
-                self._say("; ".join(current.waiting) or summary(observed))
+                self._say("; ".join([*current.waiting, *current.needed]) or summary(observed))
                 return current
             if not is_fresh and any(isinstance(step, Flip | Switch) for step in current.steps):
                 # Loading takes a while, and somebody may have paused it or gone back meanwhile.
@@ -263,9 +263,22 @@ class Controller:
 
     def _record(self, desired: Desired, observed: Observed, current: Plan) -> None:
         """Say in the registry what was seen: where replicas are at once, everything else at the end."""
+        settled = None if current.steps else conditions(desired, observed, current)
+        self._recorder.record(self._statuses(observed.replicas), settled)
+
+    async def leave(self) -> None:
+        """Say where its replicas are at the end: whoever asks later finds nobody else who knows.
+
+        Raises:
+            StaleAuthority: another controller leads.
+            DatabaseUnavailable: the registry cannot be reached.
+        """
+        await self._look()
+        await asyncio.to_thread(self._recorder.record, self._statuses(self._replicas), None)
+
+    def _statuses(self, replicas: Mapping[int, Observation]) -> list[ReplicaStatus]:
         name = self.declared.deployment.name
-        statuses = [_status(name, i, seen, self._view) for i, seen in sorted(observed.replicas.items())]
-        self._recorder.record(statuses, None if current.steps else conditions(desired, observed, current))
+        return [_status(name, i, seen, self._view) for i, seen in sorted(replicas.items())]
 
     def _say(self, line: str) -> None:
         if line and line != self._said:

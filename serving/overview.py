@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -20,8 +20,8 @@ from registry.deployments import (
     RouteTable,
 )
 from registry.errors import NotFound
+from registry.followers import is_led
 from registry.operations import Intent
-from registry.processes import is_known_dead
 from registry.protocol import Registry
 from registry.values import AppObject
 from serving.deployment import Deployment, is_public_address
@@ -29,6 +29,10 @@ from serving.deployment import Deployment, is_public_address
 __all__ = ["Overview", "State", "overview", "overviews"]
 
 _ROLLOUTS = 10
+_UNLED = "Nobody leads it: start 'podium up'."
+#: What only a controller can know, from one look to the next.
+_FLEETING = frozenset({ConditionType.AVAILABLE, ConditionType.UP_TO_DATE, ConditionType.PROGRESSING})
+_UNKNOWN = "unknown"  # the phase of a replica that nobody looks at
 
 
 class State(StrEnum):
@@ -39,8 +43,10 @@ class State(StrEnum):
     FAILED = "failed"  # what was asked for last could not be served; what was live still is
     PAUSED = "paused"
     DOWN = "down"  # a name that has a route is not answered
+    WAITING = "waiting"  # for a version: what a name of it follows does not exist yet
     NEW = "new"  # nobody has begun with it
-    UNLED = "unled"  # no controller is at work on it
+    STOPPED = "stopped"  # no controller is at work on it, and nothing of it ran when the last one ended
+    UNLED = "unled"  # no controller is at work on it; what it left running may still answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,8 @@ class Overview:
     table: RouteTable
     latest: Mapping[str, Rollout]  # served name -> its newest rollout
     rollouts: tuple[Rollout, ...]  # newest first
-    replicas: tuple[ReplicaStatus, ...]
-    conditions: Mapping[ConditionType, Condition]
+    seen: tuple[ReplicaStatus, ...]  # replicas, as a controller last saw them
+    told: tuple[Condition, ...]  # as a controller last said
     blocks: tuple[Block, ...]
     wanted: Mapping[str, str] = field(default_factory=dict)  # served name -> what its reference means now
 
@@ -80,15 +86,44 @@ class Overview:
     @property
     def address(self) -> str | None:
         """Where clients ask."""
-        return next((r.address or r.endpoint for r in self.replicas if r.address or r.endpoint), None)
+        running = [replica for replica in self.replicas if replica.phase != "absent"]
+        return next((r.address or r.endpoint for r in running if r.address or r.endpoint), None)
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Served name (also BASE) -> reference that does not exist yet."""
+        return {served: text for served, text in self.follows.items() if served not in self.wanted}
+
+    @property
+    def replicas(self) -> tuple[ReplicaStatus, ...]:
+        """Where each replica is. Without a controller nobody knows, but of those that had ended."""
+        return self.seen if self.is_led else tuple(_forgotten(replica) for replica in self.seen)
+
+    @property
+    def ready(self) -> int:
+        """How many replicas can answer, as far as anybody knows."""
+        return sum(replica.phase == "ready" for replica in self.replicas)
+
+    @property
+    def wanted_replicas(self) -> int:
+        """How many there should be."""
+        if self.declared is not None:
+            return int(self.declared.body.get("replicas", 1))
+        return sum(replica.phase != "absent" for replica in self.seen)
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What is true of it, and why: first whether a controller says so."""
+        led = Condition(ConditionType.LED, self.is_led, "" if self.is_led else _UNLED)
+        told = sorted(self.told, key=lambda condition: list(ConditionType).index(condition.type))
+        return (led, *(each if self.is_led else _faded(each) for each in told))
 
     @property
     def state(self) -> State:
-        if not self.latest and not self.table.routes:
-            return State.NEW if self.is_led or self.declared is None else State.UNLED
         if not self.is_led:
-            return State.UNLED
-        if self._holds(ConditionType.AVAILABLE) is False:
+            gone = all(replica.phase == "absent" for replica in self.replicas)
+            return State.STOPPED if self.seen and gone else State.UNLED
+        if self._holds(ConditionType.AVAILABLE) is False and self.table.routes:
             return State.DOWN
         if self.is_paused:
             return State.PAUSED
@@ -96,11 +131,25 @@ class Overview:
             return State.ROLLING
         if any(rollout.state is RolloutState.FAILED for rollout in self.latest.values()):
             return State.FAILED
-        return State.ROLLING if self._holds(ConditionType.PROGRESSING) else State.LIVE
+        if self._holds(ConditionType.PROGRESSING):
+            return State.ROLLING
+        if self.missing:
+            return State.WAITING
+        return State.LIVE if self.latest or self.table.routes else State.NEW
+
+    @property
+    def remark(self) -> str:
+        """What to do about its state, where a person has to."""
+        match self.state:
+            case State.STOPPED | State.UNLED:
+                return _UNLED
+            case State.WAITING:
+                return f"Promote a version to {', '.join(sorted(set(self.missing.values())))}."
+            case _:
+                return ""
 
     def _holds(self, type: ConditionType) -> bool | None:
-        condition = self.conditions.get(type)
-        return condition.holds if condition else None
+        return next((condition.holds for condition in self.conditions if condition.type is type), None)
 
     def content_name(self, digest: str) -> str:
         """A reference for a digest, where one is at hand."""
@@ -115,6 +164,7 @@ class Overview:
             "deployment": self.name,
             "app": self.declared.app if self.declared else None,
             "state": self.state.value,
+            "remark": self.remark,
             "led": self.is_led,
             "address": self.address,
             "paused": self.is_paused,
@@ -125,7 +175,7 @@ class Overview:
             "names": [self._name_json(served, reference) for served, reference in self.follows.items()],
             "generation": self.table.generation,
             "replicas": [replica.to_json() for replica in self.replicas],
-            "conditions": [condition.to_json() for condition in self.conditions.values()],
+            "conditions": [condition.to_json() for condition in self.conditions],
             "blocks": [self._block_json(block) for block in self.blocks],
             "rollouts": [_rollout_json(rollout) for rollout in self.rollouts],
             "keys": None if self.table.keys is None else len(self.table.keys),
@@ -151,6 +201,16 @@ class Overview:
             "reason": block.reason,
             "at": block.at.isoformat(),
         }
+
+
+def _forgotten(replica: ReplicaStatus) -> ReplicaStatus:
+    if replica.phase == "absent":
+        return replica
+    return replace(replica, phase=_UNKNOWN, in_flight={}, detail=f"was {replica.phase} when last seen")
+
+
+def _faded(condition: Condition) -> Condition:
+    return replace(condition, holds=None, reason="") if condition.type in _FLEETING else condition
 
 
 def _rollout_json(rollout: Rollout) -> dict[str, Any]:
@@ -186,18 +246,17 @@ def overview(registry: Registry, name: str) -> Overview:
 
 def _gather(registry: Registry, name: str, declared: AppObject | None) -> Overview:
     deployments = registry.deployments
-    lease = registry.leases.get(f"controller/{name}")
     latest = {rollout.target.served: rollout for rollout in deployments.latest_rollouts(name)}
     return Overview(
         name=name,
         declared=declared,
-        is_led=lease is not None and not is_known_dead(lease.holder),
+        is_led=is_led(registry, name),
         intent=registry.operations.intent(name),
         table=deployments.routes(name),
         latest=latest,
         rollouts=tuple(deployments.rollouts(name, limit=_ROLLOUTS)),
-        replicas=tuple(deployments.replicas(name)),
-        conditions={condition.type: condition for condition in deployments.conditions(name)},
+        seen=tuple(deployments.replicas(name)),
+        told=tuple(deployments.conditions(name)),
         blocks=tuple(deployments.blocks(name)),
         wanted=_wanted(registry, follows(declared, latest)),
     )

@@ -262,6 +262,9 @@ class _Member:
         await asyncio.gather(*(self._stop(i, engine) for i, engine in self._parts.engines.items()))
         if self._parts.front is not None:
             await self._parts.front.stop()
+        if self._controller is not None and self._leadership.lease is not None:
+            with suppress(PodiumError):  # the engines have ended all the same
+                await self._controller.leave()
 
     async def _stop(self, index: int, engine: Engine) -> None:
         """Drain one engine for a while, then stop it."""

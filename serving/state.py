@@ -265,6 +265,7 @@ class Plan:
     steps: tuple[Step, ...]
     wake_at: float
     waiting: tuple[str, ...] = ()  # what keeps it from being done, in words
+    needed: tuple[str, ...] = ()  # what it does not work at, because a person has to act first
 
 
 def route_map(table: RouteTable, fence: Fence) -> RouteMap:

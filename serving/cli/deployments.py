@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from registry.cli.output import Output, ago, with_output
-from registry.deployments import BASE, ConditionType, Rollout, RolloutState
+from registry.deployments import BASE, Rollout, RolloutState
 from registry.errors import InvalidInput, NotFound, Refused
 from registry.operations import Intent
 from serving.cli.keys import keys
@@ -23,9 +23,12 @@ _STYLES = {
     State.FAILED: "red",
     State.DOWN: "bold red",
     State.PAUSED: "yellow",
+    State.WAITING: "yellow",
+    State.STOPPED: "yellow",
     State.UNLED: "yellow",
 }
 _ROLLOUT_STYLES = {RolloutState.LIVE: "green", RolloutState.FAILED: "red", RolloutState.STARTED: "cyan"}
+_HOLDS = {True: "yes", False: "no", None: "unknown"}
 _SHORTEST_DIGEST = 8  # hexadecimal digits
 
 
@@ -42,24 +45,29 @@ deployments.add_command(keys)
 def list_(out: Output) -> None:
     """List deployments: what each name follows, and what answers it."""
     found = overviews(out.registry)
+    out.show([each.to_json() for each in found], lambda: out.page(_list_page(out, found)))
+
+
+def _list_page(out: Output, found: list[Overview]) -> Iterable[RenderableType]:
     columns = ["deployment", "state", "base", "names", ">replicas", "address"]
-    empty = "Nothing is deployed: see 'podium deploy --help'."
-    out.show(
-        [each.to_json() for each in found],
-        lambda: out.table(columns, [_row(each) for each in found], empty=empty),
+    yield out.table(
+        columns,
+        [_row(each) for each in found],
+        empty="Nothing is deployed: see 'podium deploy --help'.",
     )
+    for each in found:
+        if each.remark:
+            yield Text(f"{each.name} is {each.state}: {each.remark}")
 
 
 def _row(seen: Overview) -> list[object]:
-    ready = sum(replica.phase == "ready" for replica in seen.replicas)
-    wanted = seen.declared.body.get("replicas", 1) if seen.declared else len(seen.replicas)
     names = [f"{served} = {_live(seen, served) or '-'}" for served in seen.follows if served != BASE]
     return [
         seen.name,
         _state(seen),
         _live(seen, BASE),
         "\n".join(names) or None,
-        f"{ready}/{wanted}",
+        f"{seen.ready}/{seen.wanted_replicas}",
         seen.address,
     ]
 
@@ -89,10 +97,8 @@ def _page(out: Output, seen: Overview) -> Iterable[RenderableType]:
         [_name_row(seen, served, text) for served, text in seen.follows.items()],
     )
     yield _replica_table(out, seen)
-    if seen.conditions:
-        ordered = sorted(seen.conditions.values(), key=lambda c: list(ConditionType).index(c.type))
-        rows = [[c.type.value, "yes" if c.holds else "no", c.since, c.reason] for c in ordered]
-        yield out.table(["condition", "", "since", "why"], rows)
+    rows = [[c.type.value, _HOLDS[c.holds], c.since, c.reason or None] for c in seen.conditions]
+    yield out.table(["condition", "holds", "since", "why"], rows)
     if seen.blocks:
         yield _block_table(out, seen)
     yield out.table(
@@ -131,7 +137,7 @@ def _block_table(out: Output, seen: Overview) -> RenderableType:
 def _facts(seen: Overview) -> Iterable[tuple[str, object]]:
     yield "deployment", seen.name
     yield "app", seen.declared.app if seen.declared else "- (in the foreground, or no longer declared)"
-    yield "state", seen.state.value + ("" if seen.is_led else " (no controller runs: start 'podium up')")
+    yield "state", seen.state.value + (f": {seen.remark}" if seen.remark else "")
     if seen.is_declared_paused:
         yield "paused", "by its declaration"
     elif seen.intent.paused:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from registry.deployments import ConditionType, ReplicaStatus
+from registry.deployments import ReplicaStatus
 from registry.errors import Forbidden, InvalidRequest
 from registry.http.authorising import Asker
 from registry.http.performing import Asked, Performer
@@ -33,6 +33,8 @@ _TONES = {
     State.FAILED: "bad",
     State.DOWN: "bad",
     State.PAUSED: "warn",
+    State.WAITING: "warn",
+    State.STOPPED: "warn",
     State.UNLED: "warn",
     State.NEW: "",
 }
@@ -75,7 +77,6 @@ def _add_looking(router: APIRouter, pages: Pages) -> None:
             ready=_ready(seen),
             replicas=_shown(seen),
             traffic=traffic(seen.replicas),
-            conditions=_ordered(seen),
             may_tell=_may_tell(who),
         )
 
@@ -110,13 +111,7 @@ def _shown(seen: Overview) -> list[ReplicaStatus]:
 
 
 def _ready(seen: Overview) -> str:
-    wanted = seen.declared.body.get("replicas", 1) if seen.declared else len(_shown(seen))
-    return f"{sum(replica.phase == 'ready' for replica in seen.replicas)} of {wanted}"
-
-
-def _ordered(seen: Overview) -> list[Any]:
-    order = list(ConditionType)
-    return sorted(seen.conditions.values(), key=lambda each: order.index(each.type))
+    return f"{seen.ready} of {seen.wanted_replicas}"
 
 
 def _may_tell(who: Asker) -> bool:

@@ -60,5 +60,5 @@ def plan(desired: Desired, observed: Observed, now: float) -> Plan:
     for stage in stages:
         steps = tuple(stage(view))
         if steps:
-            return Plan(steps, now, tuple(view.waiting))
-    return Plan((), view.wake_at, tuple(view.waiting))
+            return Plan(steps, now, tuple(view.waiting), tuple(view.needed))
+    return Plan((), view.wake_at, tuple(view.waiting), tuple(view.needed))

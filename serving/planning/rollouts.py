@@ -21,7 +21,7 @@ def begin_rollouts(view: View) -> Iterator[Step]:
             if current is not None and current.state is RolloutState.STARTED:
                 yield Finish(current, RolloutState.SUPERSEDED, "what it followed is gone")
             elif current is None and served not in view.observed.table.routes:
-                view.waiting.append(f"{served or 'the base'}: its alias does not exist yet")
+                view.needed.append(f"{served or 'the base'}: what it follows does not exist yet")
         elif _needs_beginning(view, current, view.observed.latest.get(served), target):
             yield Begin(target)
     yield from _end_undeclared(view)

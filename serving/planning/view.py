@@ -30,6 +30,7 @@ class View:
     observed: Observed
     now: float
     waiting: list[str] = field(default_factory=list)
+    needed: list[str] = field(default_factory=list)  # what a person has to do before anything can be done
     wake_at: float = 0.0
     leaving: set[int] = field(default_factory=set)  # replicas that shall get no new requests
 

@@ -141,7 +141,7 @@ def test_show_as_json_has_it_all(router: World, podium: Podium) -> None:
     }
     (replica,) = seen["replicas"]
     assert (replica["phase"], replica["in_flight"]) == ("ready", {"ticket-router:v1": 3})
-    assert [condition["type"] for condition in seen["conditions"]] == ["available"]
+    assert [condition["type"] for condition in seen["conditions"]] == ["led", "available"]
     assert [rollout["state"] for rollout in seen["rollouts"]] == ["live", "live"]
 
 
@@ -149,6 +149,9 @@ def test_show_as_json_has_it_all(router: World, podium: Podium) -> None:
     ("given", "state"),
     [
         (lambda world: None, "unled"),
+        (observe, "unled"),
+        (lambda world: observe(world, phase="absent", endpoint=None), "stopped"),
+        (lambda world: (lead(world), deploy(world, serves={"new": "new:production"})), "waiting"),
         (lead, "live"),
         (lambda world: (lead(world), observe(world, phase="dead")), "down"),
         (lambda world: (lead(world), world.registry.operations.pause("router")), "paused"),
@@ -169,6 +172,24 @@ def test_the_state_is_one_word(
 ) -> None:
     given(router)
     assert json.loads(podium("show", "router", "--json"))["state"] == state
+
+
+def test_what_nobody_leads_is_said_to_be_as_it_was_last_seen(router: World, podium: Podium) -> None:
+    observe(router)
+    seen = json.loads(podium("show", "router", "--json"))
+    assert (seen["replicas"][0]["phase"], seen["replicas"][0]["detail"]) == (
+        "unknown",
+        "was ready when last seen",
+    )
+    assert {each["type"]: each["holds"] for each in seen["conditions"]} == {"led": False, "available": None}
+    printed = podium("list")
+    assert "0/1" in printed and "router is unled: Nobody leads it: start 'podium up'." in printed
+
+
+def test_what_waits_for_a_first_version_names_what_to_promote(router: World, podium: Podium) -> None:
+    lead(router)
+    deploy(router, serves={"new": "new:production"})
+    assert "waiting: Promote a version to new:production." in podium("show", "router")
 
 
 def test_a_deployment_whose_controller_has_died_is_led_by_nobody(router: World, podium: Podium) -> None:

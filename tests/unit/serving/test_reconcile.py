@@ -76,6 +76,16 @@ def test_a_promotion_wakes_it_without_nats_or_a_poll(world: World) -> None:
     asyncio.run(work())
 
 
+def test_after_the_end_it_is_known_that_nothing_runs(world: World) -> None:
+    async def work() -> None:
+        async with controllers(world):
+            await is_live(world, world.promote(world.publish(1)))
+            assert world.registry.deployments.replicas("router")[0].phase == "ready"
+        assert {each.phase for each in world.registry.deployments.replicas("router")} == {"absent"}
+
+    asyncio.run(work())
+
+
 def test_an_engine_that_was_left_running_is_adopted(world: World) -> None:
     async def work() -> None:
         async with controllers(world, leave_running=True):
