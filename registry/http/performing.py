@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from registry.database.engine import NoRow, UniqueViolation
-from registry.errors import InvalidRequest, NotFound, PodiumError
+from registry.errors import InvalidRequest, NotFound, PodiumError, Refused
 from registry.http.answering import json_answer
 from registry.http.authorising import Asker, asker
 from registry.http.transactions import OpenTransactions
@@ -41,6 +41,9 @@ class Asked:
 
 
 Act = Callable[[StoredRegistry], bytes]
+
+_BAD_DATA = "22"  # classes of SQLSTATE
+_NO_PARENT, _NO_PARENT_IN_SQLITE = "23503", "FOREIGN KEY constraint failed"
 
 
 class Performer:
@@ -153,18 +156,27 @@ def _refusing_bad_values(act: Act) -> Act:
             return act(registry)
         except PodiumError:
             raise
-        except NoRow as error:
-            raise NotFound(
-                "What the request names is not there.", remedy="Nothing was changed. See what there is first."
-            ) from error
-        except (OverflowError, UnicodeEncodeError) as error:
-            raise _unusable() from error
         except Exception as error:
-            if str(getattr(error, "sqlstate", "")).startswith("22"):  # data that the database cannot take
-                raise _unusable() from error
-            raise
+            mistake = _as_mistake(error)
+            if mistake is error:
+                raise
+            raise mistake from error
 
     return refusing
+
+
+def _as_mistake(error: Exception) -> Exception:
+    """What a database's refusal of a value says of the request; itself where that is not the request's."""
+    state = str(getattr(error, "sqlstate", ""))
+    if isinstance(error, UniqueViolation):
+        return Refused("There is one already.", remedy="Nothing was changed. See what there is first.")
+    if isinstance(error, NoRow) or state == _NO_PARENT or _NO_PARENT_IN_SQLITE in str(error):
+        return NotFound(
+            "What the request names is not there.", remedy="Nothing was changed. See what there is first."
+        )
+    if isinstance(error, OverflowError | UnicodeEncodeError) or state.startswith(_BAD_DATA):
+        return _unusable()
+    return error
 
 
 def _unusable() -> InvalidRequest:
