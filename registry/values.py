@@ -160,6 +160,7 @@ class Verdict:
     measured: Mapping[str, Any] = field(default_factory=dict)
     unmeasured: str | None = None  # the version that the gate's evaluator has not measured yet
     run: str | None = None  # the run that measures it now
+    failed: str | None = None  # or else the newest run that was to measure it, and came to nothing
     remedy: str = ""  # the command that would make the evidence it lacks
 
 

@@ -19,7 +19,7 @@ from triggers.relay import run_relay
 from triggers.tasks import wait_for_event
 
 _RETRY_SECONDS = 1.0
-_SETTLING_SECONDS = 3.0  # in which parts find each other, and no trouble is told that passes by itself
+_SETTLING_SECONDS = 10.0  # in which parts find each other, and no trouble is told that passes by itself
 
 Part = Callable[[Report], Awaitable[None]]
 

@@ -38,7 +38,8 @@ def wait_for_evidence(out: Output, reference: str, alias: str, timeout: float) -
             runs = [registry.runs.get(run) for run in dict.fromkeys(v.run for v in lacking if v.run)]
             seen_run = seen_run or bool(runs)
             elapsed = time.monotonic() - begun
-            may_begin = lacking and not seen_run and elapsed < BEGIN_SECONDS and triggers_begin_runs(registry)
+            is_new = not seen_run and not any(v.failed for v in lacking)
+            may_begin = lacking and is_new and elapsed < BEGIN_SECONDS and triggers_begin_runs(registry)
             if not runs and not may_begin:
                 return verdicts
             if elapsed >= timeout:

@@ -32,10 +32,15 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A run that measures a version now."""
+    """A run that measures a version now; or the newest that was to, and came to nothing."""
 
     run: str
-    state: str  # "queued" or "running"
+    state: str  # "queued" or "running"; else how it ended
+    error: str = ""  # of one that came to nothing
+
+    @property
+    def has_failed(self) -> bool:
+        return self.state not in ("queued", "running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +71,21 @@ def judge(gate: Gate, evidence: Evidence, revision: int = 0) -> Verdict:
 
 def _missing(gate: Gate, rule: Measuring, ref: str, under_way: UnderWay | None, revision: int) -> Verdict:
     what = f"{rule.metric} of {ref} on {rule.on}"
+    run = failed = None
+    remedy = _how_to_measure(gate.evaluator, ref, rule.on)
     if under_way is None:
-        reason, run = f"'{gate.evaluator}' has not measured {what}", None
-        remedy = _how_to_measure(gate.evaluator, ref, rule.on)
+        reason = f"'{gate.evaluator}' has not measured {what}"
+    elif under_way.has_failed:
+        failed = under_way.run
+        why = f": {under_way.error}" if under_way.error else ""
+        reason = f"run {failed} was to measure {what}, and {under_way.state}{why}"
     else:
-        reason, run = f"run {under_way.run} ({under_way.state}) measures {what}", under_way.run
-        remedy = f"podium runs wait {under_way.run}"
+        run = under_way.run
+        reason, remedy = f"run {run} ({under_way.state}) measures {what}", f"podium runs wait {run}"
     said = rule.describe()
-    return Verdict(gate.name, said, False, reason, (), revision, unmeasured=ref, run=run, remedy=remedy)
+    return Verdict(
+        gate.name, said, False, reason, (), revision, unmeasured=ref, run=run, failed=failed, remedy=remedy
+    )
 
 
 def _how_to_measure(evaluator: str, ref: str, on: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from registry.database.engine import Row, Transaction, to_time
 from registry.database.statements import sql
@@ -16,6 +18,8 @@ from registry.reports import HELD_OUT, evaluator_name
 from registry.store import rows
 from registry.store.session import Session
 from registry.values import Evaluation, Score, Verdict
+
+_SHOWN = 120  # characters of an error in a verdict
 
 _GATES = sql(
     "SELECT name, body, revision FROM app_object WHERE kind = 'gate' AND target = :alias ORDER BY name"
@@ -43,12 +47,13 @@ _OF_SUBJECT = sql("""
     ORDER BY id DESC
 """)
 _UNDER_WAY = sql("""
-    SELECT run.id, run.state, run.task, run.arguments FROM run
+    SELECT run.id, run.state, run.task, run.arguments, run.error FROM run
     JOIN run_input judged ON judged.run = run.id AND judged.role = 'subject'
     JOIN run_input data ON data.run = run.id AND data.role = 'held-out'
     JOIN value judged_value ON judged_value.id = judged.value AND judged_value.digest = :subject
     JOIN value data_value ON data_value.id = data.value AND data_value.digest = :dataset
-    WHERE run.state IN ('queued', 'running') ORDER BY run.queued_at, run.id
+    WHERE run.state <> 'succeeded'
+    ORDER BY CASE WHEN run.state IN ('queued', 'running') THEN 0 ELSE 1 END, run.queued_at DESC, run.id
 """)
 _SCORES = sql(
     "SELECT metric, value, higher_is_better, base, n FROM score WHERE evaluation_id = :id ORDER BY metric"
@@ -145,11 +150,20 @@ def _measured(
 
 
 def _under_way(reader: Transaction, evaluator: str, subject: str, dataset: str) -> UnderWay | None:
-    """The oldest run that makes such evidence now."""
-    for run, state, task, arguments in reader.all(_UNDER_WAY, subject=subject, dataset=dataset):
+    """A run that makes such evidence now; or else the newest that was to, and came to nothing."""
+    for run, state, task, arguments, error in reader.all(_UNDER_WAY, subject=subject, dataset=dataset):
         if evaluator_name(task, json.loads(arguments).get("split", HELD_OUT)) == evaluator:
-            return UnderWay(run, state)
+            return UnderWay(run, _ended(state), _said(json.loads(error)) if error else "")
     return None
+
+
+def _ended(state: str) -> str:
+    return f"was {state}" if state in ("cancelled", "interrupted") else state
+
+
+def _said(error: Mapping[str, Any]) -> str:
+    """What a run failed of, short enough for a line that says more."""
+    return f"{error['type']}: {error['message']}".splitlines()[0][:_SHOWN]
 
 
 def _report_name(reader: Transaction, value: str) -> str:

@@ -11,7 +11,7 @@ from registry.cli import evidence
 from registry.gates import Gate, Threshold
 from registry.protocol import Registry
 from registry.resources import Resources
-from registry.runs import Run, RunRequest
+from registry.runs import Cause, Run, RunError, RunRequest
 from registry.values import AppObject, Parent, Role
 from tests.common.registries import Maker, write_report
 from tests.unit.registry.cli.conftest import Podium
@@ -86,6 +86,17 @@ def test_evidence_that_nobody_makes_is_not_waited_for(podium: Podium) -> None:
     refused = podium("promote", "bot:v1", "production", "--wait", "evidence", "--timeout", LONG)
     assert refused.status == 1
     assert "Run: podium evaluate bot:v1 --on held-out:v1" in refused.stderr
+
+
+def test_an_evaluation_that_failed_is_said_and_not_waited_for(podium: Podium, registry: Registry) -> None:
+    run = queue(registry)
+    (claim,) = registry.runs.claim("worker", free=ROOM, total=ROOM, only=run.id)
+    registry.acting(claim.origin).runs.end(run.id, Cause.ERROR, RunError("ValueError", "no tickets"))
+    trigger = Trigger("judge", OnArtifact("bot"), queue_run("evaluate", subject="{ref}", data="held-out:v1"))
+    deploy(registry, *registry.apps.objects("gate"), AppObject("app", "trigger", "judge", trigger.to_json()))
+    refused = podium("promote", "bot:v1", "production", "--wait", "evidence", "--timeout", LONG)
+    assert (refused.status, "Waiting" in refused.stderr) == (1, False)
+    assert f"run {run.id} was to measure accuracy" in refused.stderr and "no tickets" in refused.stderr
 
 
 def test_a_trigger_is_given_a_moment_to_have_it_evaluated(

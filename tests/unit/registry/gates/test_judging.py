@@ -129,6 +129,15 @@ def test_a_run_that_measures_it_now_is_named_instead_of_another_being_advised() 
     )
 
 
+def test_a_run_that_was_to_measure_it_and_failed_is_named_and_another_is_advised() -> None:
+    rule = Threshold(metric="accuracy", on=ON, at_least=0.0)
+    ended = UnderWay("abc", "failed", "OOMError: 3 GiB were wanted")
+    found = judge(Gate("good", "bot", "production", rule), Evidence("bot:v2", ended))
+    assert (found.run, found.failed) == (None, "abc")
+    assert "run abc was to measure accuracy" in found.reason and "OOMError: 3 GiB" in found.reason
+    assert advice([found], "bot:v2 production") == "Run: podium evaluate bot:v2 --on held-out:v1"
+
+
 def test_what_to_do_about_several_gates_is_said_once() -> None:
     rules = (Threshold(metric="accuracy", on=ON, at_least=0.0), BetterThanBase(metric="accuracy", on=ON))
     found = [verdict(rule, None) for rule in rules]

@@ -90,7 +90,9 @@ def test_evidence_that_a_run_makes_now_is_waited_for_and_not_made_again(
     (verdict,) = registry.promotions.judge("bot:v1", "production")
     assert (verdict.run, verdict.unmeasured) == (run.id, "bot:v1")
     registry.runs.cancel(run.id)
-    assert registry.promotions.judge("bot:v1", "production")[0].run is None
+    (verdict,) = registry.promotions.judge("bot:v1", "production")
+    assert (verdict.run, verdict.failed) == (None, run.id)
+    assert "was cancelled" in verdict.reason
 
 
 def test_a_refusal_is_an_event_with_its_verdicts(
