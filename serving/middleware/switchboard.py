@@ -70,7 +70,7 @@ class Switchboard:
         version = current.routes.get(name)
         if version is None:
             if name not in current.open:
-                served = ", ".join(sorted(current.routes)) or "nothing yet"
+                served = ", ".join(sorted({*current.routes, *current.open})) or "nothing yet"
                 raise Problem(
                     404, "NotFoundError", f"The model `{name}` is not served here. Served: {served}.", "model"
                 )

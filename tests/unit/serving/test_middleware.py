@@ -68,7 +68,7 @@ def test_a_streamed_answer_passes_part_by_part() -> None:
         ({"model": ""}, 400, "names no 'model'"),
         ({"model": None}, 400, "names no 'model'"),
         ({"model": 7}, 400, "must be a string"),
-        ({"model": "nobody"}, 404, "`nobody` is not served here. Served: bot."),
+        ({"model": "nobody"}, 404, "`nobody` is not served here. Served: bot, bot:v1, bot:v2."),
         ({"model": "bot:v9"}, 404, "not served"),
         ([1], 400, "must be a JSON object"),
     ],
