@@ -46,10 +46,11 @@ _OF_SUBJECT = sql("""
     WHERE subject_digest = :digest AND (CAST(:dataset AS TEXT) IS NULL OR dataset_digest = :dataset)
     ORDER BY id DESC
 """)
+# Whatever roles the inputs have: a trigger, which asks by the task's name, knows none.
 _UNDER_WAY = sql("""
     SELECT run.id, run.state, run.task, run.arguments, run.error FROM run
-    JOIN run_input judged ON judged.run = run.id AND judged.role = 'subject'
-    JOIN run_input data ON data.run = run.id AND data.role = 'held-out'
+    JOIN run_input judged ON judged.run = run.id
+    JOIN run_input data ON data.run = run.id
     JOIN value judged_value ON judged_value.id = judged.value AND judged_value.digest = :subject
     JOIN value data_value ON data_value.id = data.value AND data_value.digest = :dataset
     WHERE run.state <> 'succeeded'

@@ -86,7 +86,7 @@ def test_evidence_that_a_run_makes_now_is_waited_for_and_not_made_again(
     registry.runs.queue(RunRequest("my-eval", inputs=inputs, roles=roles))
     registry.runs.queue(RunRequest("evaluate", {"split": "validation"}, inputs=inputs, roles=roles))
     assert registry.promotions.judge("bot:v1", "production")[0].run is None
-    run = registry.runs.queue(RunRequest("evaluate", inputs=inputs, roles=roles))
+    run = registry.runs.queue(RunRequest("evaluate", inputs=inputs))  # as a trigger does, without roles
     (verdict,) = registry.promotions.judge("bot:v1", "production")
     assert (verdict.run, verdict.unmeasured) == (run.id, "bot:v1")
     registry.runs.cancel(run.id)
