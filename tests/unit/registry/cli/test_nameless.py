@@ -11,8 +11,9 @@ import pytest
 from registry.protocol import Registry
 from registry.resources import Resources
 from registry.runs import RESULT, NewOutput, Run, RunRequest
+from registry.values import Role
 from tests.common import content
-from tests.common.registries import Maker, running
+from tests.common.registries import Maker, running, write_report
 from tests.unit.registry.cli.conftest import Podium
 
 ROOM = Resources(cpu=8, memory="8Gi")
@@ -85,3 +86,20 @@ def test_what_names_nothing_is_not_found(podium: Podium, made: Run, tmp_path: Pa
     for name in ("0" * 12, "sha256:" + "0" * 12, f"{made.id}/nothing"):
         missed = podium(verb, name, *rest)
         assert (missed.status, missed.stdout) == (2, "")
+
+
+def test_a_report_without_a_name_shows_its_scores(
+    podium: Podium, registry: Registry, bot: Maker, tmp_path: Path
+) -> None:
+    subject, data = registry.catalog.resolve("bot:v1"), registry.catalog.resolve("held-out:v1")
+    inputs = {"subject": subject.ref, "data": data.ref}
+    roles = {"subject": Role.SUBJECT, "data": Role.HELD_OUT}
+    run = registry.runs.queue(RunRequest("evaluate", inputs=inputs, roles=roles))
+    (claim,) = registry.runs.claim("worker", free=ROOM, total=ROOM, only=run.id)
+    folder = write_report(tmp_path / "report", subject.digest, data.digest, 0.875)
+    stored = registry.catalog.store(folder, "report")
+    output = NewOutput(RESULT, "report", stored.digest)
+    (made,) = registry.acting(claim.origin).runs.finish(run.id, [output]).outputs
+    shown = podium("show", made.value[:12])
+    assert shown.status == 0
+    assert "accuracy" in shown.stdout and "0.875" in shown.stdout and made.value[:12] in shown.stdout
