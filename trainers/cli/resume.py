@@ -67,6 +67,7 @@ def rerun(
 ) -> None:
     """Run it anew from a step on; what came before that step is reused.
 
+    \b
         podium runs rerun RUN --from train --set lr=5e-5
         podium runs rerun RUN --from post_train#2/train
 

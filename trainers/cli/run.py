@@ -17,12 +17,12 @@ from registry.errors import InvalidInput
 from registry.runs import Run, RunState, private_pool
 from trainers.cli.shown import ends, how_to_name, result_of, run_data
 from trainers.describing import described, summary
-from trainers.errors import RunFailed
 from trainers.following import follow
 from trainers.locating import load_task
 from trainers.parameters import options_to_mapping
 from trainers.placing import check_left_to_workers
 from trainers.private import able_workers, private_capacity, private_worker
+from trainers.raising import as_whole
 from trainers.submitting import Located, locate, prepare
 from trainers.tasks import Task
 
@@ -214,7 +214,7 @@ def _finish(out: Output, ended: Run, beside: Mapping[str, Any]) -> None:
         return
     why = f": {ended.error.type}: {ended.error.message}" if ended.error else "."
     remedy = ended.error.remedy if ended.error and ended.error.remedy else ""
-    raise RunFailed(
+    raise as_whole(ended)(
         f"Run {ended.id} {ends(ended)}{why}",
         remedy=remedy or f"See 'podium runs show {ended.id}' and 'podium runs logs {ended.id}'.",
         **data,

@@ -25,13 +25,14 @@ class RunsPending(Unavailable):
 
 
 @click.command()
-@click.argument("runs", nargs=-1, metavar="RUN...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--of", metavar="REF", help="All that are queued or run with this version as an input.")
 @click.option("--timeout", default=600.0, show_default=True, type=AMOUNT, help="Seconds to wait at most.")
 @with_output
 def wait(out: Output, runs: tuple[str, ...], of: str | None, timeout: float) -> int:
     """Return when runs have ended.
 
+    \b
         podium runs wait 3fa2c1 --timeout 1800
         podium runs wait --of ticket-router:v1
 
