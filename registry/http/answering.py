@@ -56,6 +56,8 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http(_: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, PodiumError):  # of ours, while the framework read the body
+            return problem(error.__cause__)
         # The framework says 400 of a body that is no JSON, and 422 of everything else that is unusable.
         answer = problem(_of_http(error), 422 if error.status_code == 400 else error.status_code)
         answer.headers.update(error.headers or {})

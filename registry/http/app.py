@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from registry.errors import PodiumError
+from registry.http.allowance import Allowance
 from registry.http.answering import add_handlers
 from registry.http.content import add_content
 from registry.http.housekeeping import keep_house
@@ -39,12 +40,19 @@ an `Idempotency-Key` is done once, however often it is sent.
 """
 
 
-def create_app(registry: StoredRegistry, *, pages: bool = True, failures: Failures | None = None) -> FastAPI:
+def create_app(
+    registry: StoredRegistry,
+    *,
+    pages: bool = True,
+    failures: Failures | None = None,
+    requests: Allowance | None = None,
+) -> FastAPI:
     """The app that serves a registry. ``app.state.performer`` and ``app.state.tail`` are for pages to use.
 
-    ``pages`` says whether the rooms' routers are added. The registry is the caller's to close.
+    ``pages`` says whether the rooms' routers are added; ``failures`` how many wrong tokens an address may
+    show, ``requests`` how much may be asked with one token. The registry is the caller's to close.
     """
-    performer = Performer(registry)
+    performer = Performer(registry, requests)
     tail = Tail(lambda: performer.registry)
 
     @asynccontextmanager

@@ -87,6 +87,8 @@ class CheckpointRequest(_Body):
     bytes_sent: _Count = 0
 
 
+Blobs = Callable[[], BlobStore]  # the app's store; a test may give the app another
+
 _PUBLISHED = adapter_of(Published)
 _STORED = adapter_of(Stored)
 _SAVED = adapter_of(SavedCheckpoint)
@@ -94,13 +96,16 @@ _SAVED = adapter_of(SavedCheckpoint)
 
 def add_content(router: APIRouter, performer: Performer) -> None:
     """Add the routes of this file."""
-    _add_chunks(router, performer)
+    blobs: Blobs = lambda: performer.registry.files.blobs  # noqa: E731
+    _add_asking(router, performer, blobs)
+    _add_sending(router, performer, blobs)
+    _add_fetching(router, performer, blobs)
     _add_manifests(router, performer)
     _add_reading(router, performer)
 
 
-def _add_chunks(router: APIRouter, performer: Performer) -> None:
-    blobs: Callable[[], BlobStore] = lambda: performer.registry.files.blobs  # noqa: E731
+def _add_asking(router: APIRouter, performer: Performer, blobs: Blobs) -> None:
+    """What is there, and how what is not gets there."""
 
     @router.post("/chunks/missing", tags=["chunks"], operation_id="chunks_missing", response_model=list[str])
     def missing(request: Request, body: MissingRequest) -> Response:
@@ -124,6 +129,8 @@ def _add_chunks(router: APIRouter, performer: Performer) -> None:
         url, needed = sign(body.verb, body.key, body.size, _SHORTEST_LINK)
         return json_answer(Transfer(url=url, headers=needed).model_dump_json().encode(), request)
 
+
+def _add_sending(router: APIRouter, performer: Performer, blobs: Blobs) -> None:
     @router.put("/chunks/{key}", tags=["chunks"], operation_id="chunks_put", status_code=204)
     async def put(request: Request, key: Key) -> Response:
         """Send a chunk: at most 64 MiB whose sha256 is its key. Sent twice it is stored once."""
@@ -138,6 +145,8 @@ def _add_chunks(router: APIRouter, performer: Performer) -> None:
             ) from error
         return Response(status_code=204)
 
+
+def _add_fetching(router: APIRouter, performer: Performer, blobs: Blobs) -> None:
     @router.get(
         "/chunks/{key}",
         tags=["chunks"],

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from registry.database.engine import NoRow, UniqueViolation
-from registry.errors import InvalidRequest, NotFound, PodiumError, Refused
+from registry.errors import InvalidRequest, NotFound, PodiumError, Refused, TooManyRequests
+from registry.http.allowance import Allowance
 from registry.http.answering import json_answer
 from registry.http.authorising import Asker, asker
 from registry.http.transactions import OpenTransactions
@@ -42,6 +43,7 @@ class Asked:
 
 Act = Callable[[StoredRegistry], bytes]
 
+_BURST, _PER_SECOND = 5000, 1000  # of one token: far more than a worker, a person or a page asks
 _BAD_DATA = "22"  # classes of SQLSTATE
 _NO_PARENT, _NO_PARENT_IN_SQLITE = "23503", "FOREIGN KEY constraint failed"
 
@@ -49,12 +51,24 @@ _NO_PARENT, _NO_PARENT_IN_SQLITE = "23503", "FOREIGN KEY constraint failed"
 class Performer:
     """Does what is asked. Called in threads, never in the event loop."""
 
-    def __init__(self, registry: StoredRegistry) -> None:
+    def __init__(self, registry: StoredRegistry, requests: Allowance | None = None) -> None:
         self.registry = registry
+        self.requests = requests or Allowance(_BURST, 1 / _PER_SECOND)
         self.transactions = OpenTransactions()
 
     def asker(self, request: Request) -> Asker:
-        return asker(request, self.registry)
+        """Who asks, if they may ask now.
+
+        Raises:
+            TooManyRequests: with this token too much was asked; others go on undisturbed.
+        """
+        who = asker(request, self.registry)
+        if not self.requests.take(who.token.id):
+            raise TooManyRequests(
+                f"More than {_PER_SECOND} requests a second came with the token of '{who.token.name}'.",
+                remedy="Ask less often; follow the events instead of looking again and again.",
+            )
+        return who
 
     def perform(self, request: Request, asked: Asked, act: Act) -> Response:
         """Answer a request with the JSON that ``act`` gives, which it gets a registry of the asker for.

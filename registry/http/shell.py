@@ -3,21 +3,23 @@ browser may do with the answer."""
 
 from __future__ import annotations
 
-import threading
-import time
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from registry.content.chunking import LARGEST
-from registry.errors import BodyTooLarge, PodiumError, ServerMismatch, TooManyRequests
+from registry.errors import BodyTooLarge, InvalidRequest, PodiumError, ServerMismatch, TooManyRequests
+from registry.http.allowance import Allowance
 from registry.http.answering import problem
 from registry.wire import headers
 
 #: Bytes of a JSON body. A manifest of a million chunks is larger than anything else that is sent.
 LARGEST_JSON = 64 * 2**20
+#: Seconds in which some more of a body has to come.
+PATIENCE_SECONDS = 60.0
 _LARGEST_CHUNK = LARGEST + 1  # one more, so that the route can say which limit it is
 _CHUNKS = f"{headers.PREFIX}/chunks/"
 
@@ -36,42 +38,21 @@ _SECURITY = {
 
 
 @dataclass
-class _Bucket:
-    left: float
-    at: float
-
-
-@dataclass
-class Failures:
+class Failures(Allowance):
     """How often each address may show a wrong token: guesses are slow, and nobody else is held up by them."""
 
-    most: int = 20  # at once
-    each: float = 3.0  # seconds after which one more may be made
-    clock: Callable[[], float] = time.monotonic
-    _buckets: dict[str, _Bucket] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def allowed(self, address: str) -> bool:
-        with self._lock:
-            bucket = self._buckets.get(address)
-            return bucket is None or self._filled(bucket) >= 1
-
-    def add(self, address: str) -> None:
-        with self._lock:
-            if len(self._buckets) > 10_000:
-                self._buckets.clear()  # so many that they say nothing about any one
-            bucket = self._buckets.setdefault(address, _Bucket(self.most, self.clock()))
-            bucket.left, bucket.at = self._filled(bucket) - 1, self.clock()
-
-    def _filled(self, bucket: _Bucket) -> float:
-        return min(self.most, bucket.left + (self.clock() - bucket.at) / self.each)
+    most: float = 20
+    each: float = 3.0
 
 
 class Shell:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, failures: Failures | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, failures: Failures | None = None, patience: float = PATIENCE_SECONDS
+    ) -> None:
         self._app = app
+        self._patience = patience
         self._failures = failures or Failures()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +86,7 @@ class Shell:
         length = given.get("content-length", "")
         if length.isdecimal() and int(length) > most:
             raise _too_large(most)
-        return _limited(receive, most)
+        return _limited(receive, most, self._patience)
 
 
 class _Outgoing:
@@ -128,14 +109,22 @@ class _Outgoing:
         await self._send(message)
 
 
-def _limited(receive: Receive, most: int) -> Receive:
-    seen = 0
+def _limited(receive: Receive, most: int, patience: float) -> Receive:
+    seen, whole = 0, False
 
     async def limited() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, whole
+        if whole:
+            return await receive()  # waits for the client to go away, which may take as long as it likes
+        try:
+            message = await asyncio.wait_for(receive(), patience)
+        except TimeoutError as error:
+            raise InvalidRequest(
+                f"Nothing of the body came for {patience:g} s.", remedy="Send it again."
+            ) from error
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if seen > most:
                 raise _too_large(most)
         return message

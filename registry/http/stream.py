@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
 
 from registry.protocol import Registry
 from registry.values import Event
@@ -15,6 +17,7 @@ log = logging.getLogger(__name__)
 
 _LISTEN_SECONDS = 1.0
 _PAGE = 200
+_REMEMBERED = 1000  # events: who follows closely gets them from here, and the database is read once for all
 
 
 class Tail:
@@ -23,6 +26,7 @@ class Tail:
     def __init__(self, registry: Callable[[], Registry]) -> None:
         self._registry = registry
         self.newest = 0
+        self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
         self._changed = asyncio.Condition()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -48,7 +52,8 @@ class Tail:
             try:
                 newest = self._registry().events.position().newest
                 if newest != self.newest:
-                    asyncio.run_coroutine_threadsafe(self._tell(newest), loop).result()
+                    found = self._registry().events.after(max(newest - _PAGE, self.newest), limit=_PAGE)
+                    asyncio.run_coroutine_threadsafe(self._tell(newest, found), loop).result()
                 self._registry().events.wait(newest, _LISTEN_SECONDS)
             except Exception as error:  # whoever waits would wait for ever if this thread ended
                 if loop.is_closed():
@@ -56,9 +61,13 @@ class Tail:
                 log.warning("the event log cannot be read: %s", error)
                 self._ended.wait(_LISTEN_SECONDS)
 
-    async def _tell(self, newest: int) -> None:
+    async def _tell(self, newest: int, found: Sequence[Event] = ()) -> None:
         async with self._changed:
-            self.newest = newest
+            is_next = self._recent and found and found[0].sequence == self._recent[-1].sequence + 1
+            if newest < self.newest or not is_next:
+                self._recent.clear()  # there is a gap, or the database is a restored one
+            self._recent.extend(found)
+            self.newest = max(newest, found[-1].sequence) if found else newest
             self._changed.notify_all()
 
     async def wait(self, sequence: int, timeout: float) -> bool:
@@ -75,9 +84,23 @@ class Tail:
     async def follow(self, sequence: int, *, beat: float) -> AsyncIterator[list[Event]]:
         """Events after ``sequence`` as they come; an empty list when there was none for ``beat`` seconds."""
         while not self.ended:
-            found = await asyncio.to_thread(self._registry().events.after, sequence, limit=_PAGE)
+            found = self._remembered(sequence)
+            if not found and (sequence < self.newest or not self._recent):
+                found = await asyncio.to_thread(self._registry().events.after, sequence, limit=_PAGE)
             if found:
                 sequence = found[-1].sequence
                 yield found
             elif not await self.wait(sequence, beat):
                 yield []
+
+    def _remembered(self, sequence: int) -> list[Event]:
+        """What comes after ``sequence``, if all of it is in memory."""
+        if not self._recent or not self._recent[0].sequence - 1 <= sequence < self._recent[-1].sequence:
+            return []
+        skipped = sequence + 1 - self._recent[0].sequence
+        return list(islice(self._recent, skipped, skipped + _PAGE))
+
+    def forget(self) -> None:
+        """Begin anew, with another registry."""
+        self.newest = 0
+        self._recent.clear()

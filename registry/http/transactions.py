@@ -122,5 +122,6 @@ class OpenTransactions:
 def _gone() -> InvalidRequest:
     return InvalidRequest(
         "The transaction is not open any more; nothing of it was written.",
-        remedy=f"Begin it again. One that is not used for {_IDLE_SECONDS:g} s is undone.",
+        remedy=f"Begin it again. One that is not used for {_IDLE_SECONDS:g} s is undone. "
+        "Where several servers run, all requests of one have to reach the same server.",
     )

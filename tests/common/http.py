@@ -29,7 +29,7 @@ class TestServer:
         registry = place.open(**changes)
         _ = registry.files.blobs  # as the app does at its start
         self._app.state.performer.registry = registry
-        self._app.state.tail.newest = 0
+        self._app.state.tail.forget()
         token = registry.identity.issue("ada", TeamRole.ADMIN).secret
         return ServedPlace(place.settings, place.variables, url=self._running.url, token=token)
 

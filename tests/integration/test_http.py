@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from registry.content.blobs import open_store
@@ -17,6 +19,7 @@ from registry.http.serving import Running, bound
 from registry.identity.roles import TeamRole
 from registry.protocol import Registry
 from registry.runs import RunState
+from registry.wire import headers
 from tests.common.content import read_folder, some_bytes, write_dataset
 from tests.common.http import TestServer
 from tests.common.registries import Place, ServedPlace
@@ -73,6 +76,55 @@ def test_an_upload_that_was_cut_sends_what_is_missing(behind_servers: ServedPlac
     store.delete(lost.key)
     assert registry.catalog.publish("data", folder, "dataset").bytes_sent == 1_000_000
     store.close()
+
+
+@pytest.fixture
+def balanced(behind_servers: ServedPlace, server_place: Place) -> Iterator[list[httpx.Client]]:
+    """Clients of two servers over one PostgreSQL, which share nothing else, as behind a balancer."""
+    head = {"authorization": f"Bearer {behind_servers.token}"}
+    with Running(create_app(server_place.open(), pages=False), bound("127.0.0.1", 0)) as other:
+        clients = [
+            httpx.Client(base_url=url + headers.PREFIX, headers=head, timeout=60)
+            for url in (behind_servers.url, other.url)
+        ]
+        yield clients
+        for client in clients:
+            client.close()
+
+
+def test_promotions_through_either_of_two_servers_are_one_history(
+    behind_servers: ServedPlace, balanced: list[httpx.Client], tmp_path: Path
+) -> None:
+    registry = behind_servers.open()
+    for number in (1, 2):
+        folder = write_dataset(tmp_path / str(number), {"a.txt": str(number).encode()})
+        registry.catalog.publish("data", folder, "dataset")
+
+    def promote(turn: int) -> int:
+        given = {headers.IDEMPOTENCY: f"promotion-{turn // 2}"}  # sent to both, at about the same time
+        path, body = f"/versions/data:v{turn // 2 % 2 + 1}/promotions", {"alias": f"a-{turn // 2 % 3}"}
+        return balanced[turn % 2].post(path, json=body, headers=given).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(promote, range(48))) == {200}
+    for alias in ("a-0", "a-1", "a-2"):
+        history = registry.promotions.history("data", alias)
+        generations = [each.generation for each in history]
+        assert generations == list(range(len(history), 0, -1))
+        assert [each.from_version for each in history[:-1]] == [each.to_version for each in history[1:]]
+    trail = [e for e in registry.identity.audit(limit=100) if e.operation == "promotions.promote"]
+    assert len(trail) == 24  # one of each pair did it, and the other was given its answer
+
+
+def test_a_transaction_that_another_server_holds_writes_nothing(balanced: list[httpx.Client]) -> None:
+    here, there = balanced
+    opened = here.post("/transactions").json()["id"]
+    body, part_of = {"name": "carol", "role": "viewer"}, {headers.TRANSACTION: opened}
+    refused = there.post("/tokens", json=body, headers=part_of)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+    assert "same server" in refused.json()["remedy"]
+    assert here.post(f"/transactions/{opened}/commit").status_code == 204
+    assert [each["name"] for each in there.get("/tokens").json()] == ["ada"]
 
 
 @pytest.mark.timeout(120)

@@ -12,6 +12,7 @@ import pytest
 
 from registry.content.chunking import LARGEST
 from registry.errors import ServerMismatch
+from registry.http import shell
 from registry.remote.transport import Transport
 from registry.store.stored import StoredRegistry
 from registry.wire import headers
@@ -162,6 +163,15 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(place: ServedPlac
     answer = connection.getresponse()
     assert (answer.status, json.loads(answer.read())["code"]) == (413, "body_too_large")
     connection.close()
+
+
+def test_a_body_that_grows_too_large_on_its_way_is_refused(
+    bot: Maker, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "LARGEST_JSON", 1000)
+    pieces = (b" " * 600 for _ in range(3))  # its length is not said
+    answer = api().post("/versions/bot:v1/promotions", content=pieces)
+    assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
 
 
 def test_a_chunk_that_is_not_what_it_says_is_not_stored(api: Api, beneath: StoredRegistry) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -9,10 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
 
-from registry.errors import AliasNotFound, InvalidRequest
-from registry.http.shell import Failures
+from registry.errors import AliasNotFound, InvalidRequest, TooManyRequests
+from registry.http.allowance import Allowance
+from registry.http.performing import Performer
+from registry.http.shell import Failures, Shell
+from registry.http.stream import Tail
 from registry.http.transactions import OpenTransactions
+from registry.identity.roles import TeamRole
 from registry.store.stored import StoredRegistry
 from tests.common.registries import Maker, Place, ServedPlace
 from tests.unit.registry.http.conftest import Api
@@ -82,6 +89,71 @@ def test_wrong_tokens_are_slowed_down_by_address() -> None:
     assert failures.allowed("10.0.0.2")
     now[0] = 2.5
     assert failures.allowed("10.0.0.1")
+
+
+def test_too_much_of_one_token_does_not_hold_up_another(beneath: StoredRegistry) -> None:
+    now = [0.0]
+    performer = Performer(beneath, Allowance(2, 1.0, clock=lambda: now[0]))
+
+    def ask(secret: str) -> str:
+        head = [(b"authorization", f"Bearer {secret}".encode())]
+        return performer.asker(Request({"type": "http", "method": "GET", "headers": head})).token.name
+
+    ada, bob = (beneath.identity.issue(name, TeamRole.VIEWER).secret for name in ("ann", "bob"))
+    assert [ask(ada), ask(ada)] == ["ann", "ann"]
+    with pytest.raises(TooManyRequests, match="token of 'ann'"):
+        ask(ada)
+    assert ask(bob) == "bob"
+    now[0] = 1.5
+    assert ask(ada) == "ann"
+
+
+def test_a_body_that_stops_coming_is_given_up() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+
+    pieces = iter([{"type": "http.request", "body": b"half", "more_body": True}])
+    answers: list[Message] = []
+
+    async def receive() -> Message:
+        for piece in pieces:
+            return piece
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message: Message) -> None:
+        answers.append(message)
+
+    scope: Scope = {"type": "http", "path": "/", "headers": []}
+    asyncio.run(Shell(app, patience=0.01)(scope, receive, send))
+    assert answers[0]["status"] == 422
+    assert b"Nothing of the body came" in answers[1]["body"]
+
+
+def test_who_follows_closely_gets_events_without_the_database(bot: Maker, beneath: StoredRegistry) -> None:
+    seen: list[int] = []
+
+    async def follow(tail: Tail, after: int) -> None:
+        async for events in tail.follow(after, beat=60):
+            seen.extend(event.sequence for event in events)
+            if seen[-1] == beneath.events.position().newest:
+                return
+
+    async def listening() -> None:
+        tail = Tail(lambda: beneath)
+        tail.start()
+        try:
+            assert await tail.wait(1, 60)
+            beneath.promotions.promote("bot:v1", "production")
+            assert await tail.wait(2, 60)
+            assert [event.sequence for event in tail._remembered(1)] == [2, 3]
+            assert tail._remembered(3) == []
+            await asyncio.wait_for(follow(tail, 0), 60)
+        finally:
+            await tail.stop()
+
+    asyncio.run(listening())
+    assert seen == [1, 2, 3]
 
 
 def test_metrics_are_for_who_has_a_token(bot: Maker, place: ServedPlace, api: Api) -> None:
