@@ -133,6 +133,12 @@ class Settings(BaseSettings):
         description="Seconds without a beat after which a lease's holder counts as dead",
     )
 
+    notify_secret: SecretStr | None = Field(
+        default=None, description="Signs the webhooks that triggers send: whsec_ and base64"
+    )
+    notify_networks: str = Field(
+        default="", description="Networks that webhooks may go to beside the public internet, with commas"
+    )
     haproxy: str | None = Field(default=None, description="HAProxy's executable; found on PATH unless set")
 
     @property

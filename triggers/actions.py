@@ -18,6 +18,7 @@ from registry.references import check_alias
 from registry.runs import RunRequest
 from registry.values import Role
 from triggers.errors import InvalidAction
+from triggers.webhooks import parse_url
 
 _ALWAYS = frozenset({"ref", "event", "what", "actor"})
 
@@ -82,7 +83,11 @@ class Promote:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Send the event to a URL: a POST of the CloudEvent as JSON, with an ``Idempotency-Key``."""
+    """Send the event to a URL: a POST of the CloudEvent as JSON, signed where a secret is set.
+
+    The signature is that of Standard Webhooks, and ``webhook-id`` is the same for every attempt. Redirects
+    are not followed, and private addresses are not connected to unless a setting allows it.
+    """
 
     url: str
 
@@ -92,8 +97,7 @@ class Notify:
         return []
 
     def check(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise InvalidAction("A notification's URL is not http:// or https://.", remedy="Correct the URL.")
+        parse_url(self.url)
 
 
 Action = QueueRun | Promote | Notify

@@ -12,6 +12,7 @@ InvalidInput
 `-- NotFound
     `-- DeliveryNotFound
 Unavailable
+|-- NotificationFailed    a webhook was not taken by its receiver
 `-- BrokerUnavailable
     |-- ServerNotInstalled
     `-- ServerNotRunning
@@ -19,7 +20,14 @@ Unavailable
 
 from __future__ import annotations
 
-from registry.errors import BrokerUnavailable, DeliveryNotFound, DeliveryRefused, InvalidInput, Refused
+from registry.errors import (
+    BrokerUnavailable,
+    DeliveryNotFound,
+    DeliveryRefused,
+    InvalidInput,
+    Refused,
+    Unavailable,
+)
 
 
 class StreamAhead(Refused):
@@ -46,6 +54,10 @@ class MalformedMessage(InvalidInput):
     """A message in the stream is not an event that podium wrote."""
 
 
+class NotificationFailed(Unavailable):
+    """A webhook was not taken by its receiver."""
+
+
 class ServerNotInstalled(BrokerUnavailable):
     """There is no ``nats-server`` program to start."""
 
@@ -62,6 +74,7 @@ __all__ = [
     "InvalidFilter",
     "InvalidSubscription",
     "MalformedMessage",
+    "NotificationFailed",
     "SelfStart",
     "ServerNotInstalled",
     "ServerNotRunning",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
+import time
 from typing import Any
 
-from registry.errors import AliasHeld, AliasNotFound, BrokerUnavailable
+from registry.errors import AliasHeld, AliasNotFound
 from registry.references import Reference
 from registry.resources import Resources
 from registry.runs import RunRequest
@@ -16,8 +15,7 @@ from triggers.actions import Action, Notify, Promote, QueueRun, filled
 from triggers.context import Context
 from triggers.errors import InvalidAction
 from triggers.received import Received, fields_of
-
-_NOTIFY_SECONDS = 10.0
+from triggers.webhooks import Webhook, keys_of, networks_of, send, signed
 
 
 def perform(action: Action, event: Received[Any], context: Context, code: AppObject | None) -> None:
@@ -107,11 +105,7 @@ def _notify(action: Notify, event: Received[Any], context: Context) -> None:
         "data": event.data.model_dump(mode="json"),
     }
     headers = {"content-type": "application/cloudevents+json", "idempotency-key": context.idempotency_key}
-    request = urllib.request.Request(action.url, json.dumps(body).encode(), headers, method="POST")
-    try:
-        with urllib.request.urlopen(request, timeout=_NOTIFY_SECONDS):
-            return
-    except OSError as error:  # HTTPError and URLError are
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
-        raise BrokerUnavailable(f"The notification was not taken: {error}.") from error
+    webhook = Webhook(action.url, context.idempotency_key, json.dumps(body).encode(), headers)
+    settings = context.registry.settings
+    keys = keys_of(settings.notify_secret.get_secret_value()) if settings.notify_secret else []
+    send(webhook, signed(webhook, keys, int(time.time())), networks_of(settings.notify_networks))

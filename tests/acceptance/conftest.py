@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from registry.identity.roles import TeamRole
 from tests.common.pages import Site, Visit, chromium, running_browser, visiting
 from tests.common.registries import Place
 
 Visitor = Callable[..., Visit]
+expect.set_options(timeout=60_000)  # ms: a machine that is busy is slow, and not wrong
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,7 +59,15 @@ class Site:
 
     def do(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         """The result of what engines or controller do, in their event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return self.begin(work).result(60)
+
+    def begin(self, work: Coroutine[Any, Any, _Result]) -> Future[_Result]:
+        """Start what goes on in that event loop until it is told to end."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, act: Callable[[], object]) -> None:
+        """Do something in that event loop."""
+        self._loop.call_soon_threadsafe(act)
 
     def roll(self) -> None:
         """Let the deployment's controller bring about all that is wanted."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from registry import Registry, Settings, connect
 from registry.apps.deploying import prepare
 from registry.deliveries import DeliveryState
 from registry.errors import NotFound
 from tests.common.loops import eventually
+from tests.common.receiver import receiving
 from triggers.service import run_events
 
 pytestmark = pytest.mark.integration
@@ -27,7 +26,14 @@ Scenario = Callable[[Registry], Awaitable[None]]
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
-    opened = connect(Settings(home=tmp_path / "home", actor="ada"))
+    opened = connect(
+        Settings(
+            home=tmp_path / "home",
+            actor="ada",
+            notify_networks="127.0.0.0/8",
+            notify_secret=SecretStr("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+        )
+    )
     yield opened
     opened.close()
 
@@ -256,38 +262,21 @@ def attempts(registry: Registry) -> int:
 def test_a_notification_is_a_cloudevent_with_an_idempotency_key_and_is_repeated_until_it_is_taken(
     registry: Registry, deploy: Callable[[str], None], tmp_path: Path
 ) -> None:
-    taken: list[tuple[dict[str, str], Any]] = []
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            taken.append((dict(self.headers), json.loads(body)))
-            self.send_response(503 if len(taken) == 1 else 204)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Receiver)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-
     async def scenario(registry: Registry) -> None:
-        url = f"http://127.0.0.1:{server.server_port}/hook"
-        deploy(f'n = Trigger("tell", OnArtifact(), Notify("{url}"), backoff=0.05)\n')
+        deploy(f'n = Trigger("tell", OnArtifact(), Notify("{receiver.url}/hook"), backoff=0.05)\n')
         publish(registry, tmp_path, "one")
         await eventually(lambda: states(registry) == [DeliveryState.DONE])
 
-    try:
+    with receiving() as receiver:
+        receiver.statuses = [503]
         run(registry, scenario)
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-    (first, body), (second, _) = taken
+    first, second = receiver.taken
+    body = json.loads(first.body)
     assert body["type"] == "podium.version.published"
     assert body["data"]["artifact"] == "tickets"
-    assert first["idempotency-key".title()] == second["idempotency-key".title()]
+    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.headers["webhook-signature"].startswith("v1,")
 
 
 def test_a_trigger_that_follows_from_itself_stops_after_the_first_turn(

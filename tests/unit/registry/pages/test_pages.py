@@ -35,6 +35,12 @@ PAGES = (
     "/artifacts/nothing",
     "/sign-in",
     "/deployments",
+    "/events",
+    "/events?type=alias&of=bot&actor=%3Cb%3E",
+    "/events/dead",
+    "/events/subscriptions",
+    "/events/nothing",
+    "/events/deliveries/nothing",
 )
 
 
