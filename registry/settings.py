@@ -119,6 +119,12 @@ class Settings(BaseSettings):
         le=36_500,
         description="Days for which a version that an alias held cannot be deleted",
     )
+    audit_days: int = Field(
+        default=400,
+        ge=1,
+        le=36_500,
+        description="Days for which a server keeps lines of the audit trail",
+    )
     cache_bytes: int = Field(
         default=20 * 2**30, ge=0, description="Most bytes that the chunk cache of a remote store keeps"
     )

@@ -1,4 +1,4 @@
-"""What a server does between requests: undo what clients left open, forget answers that nobody asks for."""
+"""What a server does between requests: undo what clients left open, forget what nobody asks for."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ async def keep_house(performer: Performer) -> None:
         if time.monotonic() - forgotten_at > _FORGET_SECONDS:
             forgotten_at = time.monotonic()
             with contextlib.suppress(PodiumError):
-                await asyncio.to_thread(performer.registry.answers.forget)
+                await asyncio.to_thread(_forget, performer)
         await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _forget(performer: Performer) -> None:
+    registry = performer.registry
+    registry.answers.forget()
+    registry.identity.forget(registry.settings.audit_days)
 
 
 def _open_store(performer: Performer) -> None:

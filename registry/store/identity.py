@@ -62,6 +62,8 @@ _AUDIT = sql("""
     SELECT id, at, token, actor, operation, target, status, address FROM audit
     WHERE CAST(:before AS INTEGER) IS NULL OR id < :before ORDER BY id DESC LIMIT :limit
 """)
+_FORGET_AUDIT = sql("DELETE FROM audit WHERE at < :before")
+_FORGET_EXPIRED = sql("DELETE FROM token WHERE run IS NOT NULL AND expires_at < :now")
 _RUN_TOKEN_DAYS = 30
 
 
@@ -136,6 +138,16 @@ class StoredIdentity:
             if not token.is_valid(self._session.now()) or not _still_held(reader, token):
                 return None
             return token
+
+    def forget(self, audit_days: int) -> int:
+        """Remove old lines of the trail, and tokens of runs that ended long ago; how many lines.
+
+        Beside the protocol: a server does it by itself, and nobody can ask it to.
+        """
+        with self._session.database.transaction() as transaction:
+            now = self._session.now()
+            transaction.execute(_FORGET_EXPIRED, now=now)
+            return transaction.execute(_FORGET_AUDIT, before=now - timedelta(days=audit_days))
 
     def tokens(self) -> Sequence[Token]:
         with self._session.reading() as reader:

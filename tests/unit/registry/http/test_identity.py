@@ -183,6 +183,25 @@ def test_every_write_has_a_line_in_the_trail_also_one_that_was_refused(
     assert newest == [("user:bob", "identity.issue", 403), ("user:bob", "promotions.promote", 200)]
 
 
+def test_the_trail_and_tokens_of_runs_are_kept_for_their_time_alone(
+    bot: Maker, client: Client, beneath: StoredRegistry
+) -> None:
+    run, _ = _run_token(beneath)
+    client("promoter").promotions.promote("bot:v1", "production")
+    lines = len(beneath.identity.audit(limit=100))
+    assert lines > 0
+    assert beneath.identity.forget(audit_days=400) == 0
+    database = beneath._session.database
+    real = database.now
+    database.now = lambda: real() + timedelta(days=31)
+    assert beneath.identity.forget(audit_days=32) == 0
+    assert beneath.identity.forget(audit_days=30) == lines
+    count = sql("SELECT count(*) FROM token WHERE run = :run")
+    with database.reading() as reader:
+        assert reader.one(count, run=run)[0] == 0
+    assert "ada" in [token.name for token in beneath.identity.tokens()]
+
+
 def test_other_errors_keep_their_kind_over_http(place: Place, bot: Maker) -> None:
     registry = place.open()
     run = registry.runs.queue(RunRequest("train.py:train", resources=Resources(cpu=1)))
