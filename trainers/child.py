@@ -9,15 +9,15 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from registry import connect
 from registry.capture.secrets import hide
 from registry.crashpoints import reached
+from registry.errors import PodiumError
 from registry.protocol import Registry
-from registry.runs import Run
+from registry.runs import Run, RunError
 from registry.values import Authority, Origin
 from trainers.binding import Outcome, bind, store_result
 from trainers.checkpoints.preemption import Interrupted
@@ -26,6 +26,7 @@ from trainers.driving import Driver
 from trainers.locating import load_task
 from trainers.outcome import describe, write_failure, write_loaded, write_outcome
 from trainers.patience import insist
+from trainers.progress import say, say_step
 from trainers.secrets import secret_names
 from trainers.tasks import Task
 
@@ -39,11 +40,11 @@ def main() -> int:
     try:  # whatever a task raises, exit() among it, is how its run ended
         outcome = carry_out(registry.acting(origin), run, Path(folder))
     except Interrupted as interrupted:
-        _say(str(interrupted))
+        say(str(interrupted))
         return _end_as_asked()
     except BaseException as error:
         cause, described = describe(error)
-        print(described.traceback, file=sys.stderr, flush=True)
+        print(_told(run, error, described), file=sys.stderr, flush=True)
         write_failure(Path(folder), cause, described)
         return 1
     finally:
@@ -52,10 +53,17 @@ def main() -> int:
     return 0
 
 
+def _told(run: Run, error: BaseException, described: RunError) -> str:
+    """What the log says of a failure. Where a recipe refuses what it was given, its code explains nothing."""
+    if run.code is None and isinstance(error, PodiumError):
+        return f"{described.type}: {described.message}"
+    return described.traceback
+
+
 def carry_out(registry: Registry, run: Run, folder: Path) -> Outcome:
     """Run the task of ``run`` in ``folder``, and store what it returns."""
     task = _load(registry, run, folder / "code")
-    checkpoints = Checkpoints(registry, run.id, folder / "checkpoints", say=_say)
+    checkpoints = Checkpoints(registry, run.id, folder / "checkpoints", say=say)
     try:
         outcome = _call(task, run, registry, folder, checkpoints)
     except BaseException:
@@ -80,7 +88,7 @@ def _call(
         returned = Driver(registry, run, folder).drive(task, arguments)
     else:
         returned = task(**arguments)
-    return store_result(task, returned, registry, _say)
+    return store_result(task, returned, registry, say)
 
 
 def _end_as_asked() -> int:
@@ -107,17 +115,8 @@ def _say_roles(registry: Registry, run: Run, task: Task[..., Any]) -> None:
 
 def _provided(task: Task[..., Any], here: Path, checkpoints: Checkpoints) -> dict[str, Any]:
     """What a run gives to the tasks that ask for it."""
-    provides = {"checkpoints": checkpoints, "output": here / "output", "on_log": _log_step}
+    provides = {"checkpoints": checkpoints, "output": here / "output", "on_log": say_step}
     return {name: provides[name] for name in task.provided}
-
-
-def _log_step(step: int, logged: Mapping[str, float]) -> None:
-    numbers = "  ".join(f"{name} {value:.4g}" for name, value in logged.items() if isinstance(value, float))
-    _say(f"step {step}  {numbers}")
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 if __name__ == "__main__":

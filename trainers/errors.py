@@ -2,6 +2,7 @@
 
 Refused
 |-- RunFailed
+|   |-- InvalidRun             exit status 2
 |   `-- TaskError              what a step's caller catches
 |       |-- OOMError
 |       |-- TaskInterruptedError
@@ -29,6 +30,12 @@ class RunFailed(Refused):
         """With what is printed of a run that succeeds, where programs look for it."""
         said = {name: self.details[name] for name in ("run", "state", "result") if name in self.details}
         return super().to_dict() | said
+
+
+class InvalidRun(RunFailed):
+    """A recipe found that it was given what cannot be used, such as the name of nothing that there is."""
+
+    exit_status = InvalidInput.exit_status
 
 
 class TaskError(RunFailed):

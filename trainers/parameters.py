@@ -29,6 +29,7 @@ class Parameter:
     artifacts: tuple[type[Artifact], ...] = ()  # classes it takes; empty for a plain value
     role: Role = Role.PARENT
     default: Any = _MISSING
+    limited: Any = None  # the annotation with the limits of its amounts, where it has any
 
     @property
     def required(self) -> bool:
@@ -42,7 +43,7 @@ class Parameter:
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
-        return adapter_of(self.annotation)
+        return adapter_of(self.annotation if self.limited is None else self.limited)
 
     def describe(self) -> str:
         """As in ``--rank int = 16``."""
@@ -84,6 +85,7 @@ def parameters_of(
 ) -> dict[str, Parameter]:
     """The parameters of a task, without those that podium itself provides."""
     hints = typing.get_type_hints(function)
+    limited = typing.get_type_hints(function, include_extras=True)
     judges = Report in _classes(hints.get("return"))
     found = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -96,8 +98,18 @@ def parameters_of(
             )
         artifacts = _classes(hints.get(name))
         role = roles.get(name) or _default_role(artifacts, judges)
-        found[name] = Parameter(name, hints.get(name, Any), artifacts, role, parameter.default)
+        found[name] = Parameter(
+            name, hints.get(name, Any), artifacts, role, parameter.default, limited.get(name)
+        )
     return found
+
+
+def check_plain(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raise `InvalidInput` if a plain value (by parameter) is not what the function's annotation says."""
+    for name, limited in typing.get_type_hints(function, include_extras=True).items():
+        annotation = typing.get_type_hints(function)[name]
+        if name in given and limited != annotation:
+            Parameter(name, annotation, limited=limited).read(given[name])
 
 
 def _default_role(artifacts: tuple[type[Artifact], ...], judges: bool) -> Role:

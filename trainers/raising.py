@@ -6,9 +6,17 @@ import builtins
 from importlib import import_module
 from typing import Any
 
+from registry.errors import InvalidInput
 from registry.runs import Cause, Run, RunError, RunState
 from trainers import errors
-from trainers.errors import RemoteError, TaskCancelledError, TaskError, TaskInterruptedError
+from trainers.errors import (
+    InvalidRun,
+    RemoteError,
+    RunFailed,
+    TaskCancelledError,
+    TaskError,
+    TaskInterruptedError,
+)
 
 
 def failure(run: Run) -> TaskError:
@@ -24,6 +32,13 @@ def failure(run: Run) -> TaskError:
     raised.remote_traceback = said.traceback
     raised.add_note(f"In run {run.id}, {run.task}" + (f":\n{said.traceback}" if said.traceback else ""))
     return raised
+
+
+def as_whole(run: Run) -> type[RunFailed]:
+    """What a run that came to nothing is to the person who waited for it."""
+    said = _find(str(run.error.details.get("class", ""))) if run.error else None
+    refused = run.code is None and said is not None and issubclass(said, InvalidInput)
+    return InvalidRun if refused else RunFailed
 
 
 def _class_of(run: Run, said: RunError) -> type[TaskError]:

@@ -129,6 +129,18 @@ def test_a_run_that_fails_is_an_error_with_its_reason(podium: Podium) -> None:
     assert "trainers/child.py" not in shown["error"]["traceback"]
 
 
+def test_a_recipe_that_was_given_what_is_not_there_says_so_without_its_code(
+    podium: Podium, registry: Registry
+) -> None:
+    said = podium("run", "prefetch", "--source", "package:no-such-package", status=2)
+    assert said["error"] == "invalid_run"
+    assert "no-such-package" in said["message"]
+    assert "OWNER/NAME" in said["remedy"]
+    log = b"".join(part.data for part in registry.runs.log(said["run"]))
+    assert b"NotFound" in log
+    assert b"Traceback" not in log
+
+
 def test_a_task_that_leaves_by_exit_has_failed(podium: Podium) -> None:
     assert "SystemExit" in podium("run", f"{podium.file}:leave", status=1)["message"]
 

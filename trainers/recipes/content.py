@@ -20,6 +20,11 @@ def identity(content: Artifact | str | os.PathLike[str], kind: str) -> dict[str,
     return {"digest": Manifest(tuple(map(_entry, files))).digest, "ref": None}
 
 
+def named(content: Artifact | str | os.PathLike[str]) -> str:
+    """What a person calls it: its reference, or the name of its folder."""
+    return (isinstance(content, Artifact) and content.ref) or Path(content).name
+
+
 def _entry(file: ScannedFile) -> FileEntry:
     with file.source.open("rb") as stream:
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()

@@ -22,8 +22,11 @@ from typing import TYPE_CHECKING, Any
 from registry.artifacts import Adapter, Artifact, Dataset, Model, Report
 from registry.errors import InvalidContent, InvalidInput
 from registry.settings import Settings
+from trainers.parameters import check_plain
+from trainers.progress import say
+from trainers.recipes.amounts import Count
 from trainers.recipes.bootstrap import paired_bootstrap
-from trainers.recipes.content import identity
+from trainers.recipes.content import identity, named
 from trainers.recipes.examples import Example, read_examples
 from trainers.recipes.picture import as_markdown, as_svg
 from trainers.recipes.quiet import quiet_progress
@@ -47,7 +50,7 @@ def evaluate(
     *,
     output: str | os.PathLike[str] = "report",
     split: str = "heldout",
-    batch: int = 16,
+    batch: Count = 16,
 ) -> Report:
     """Score ``subject`` and ``base`` on ``SPLIT.jsonl`` of ``data``; write a report into ``output``.
 
@@ -67,6 +70,7 @@ def evaluate(
     Raises ``InvalidInput`` when an adapter has no base, ``InvalidContent`` when it does not fit the base or
     the dataset has no usable split.
     """
+    check_plain(evaluate, locals())
     # An example that is there twice would count twice, and its id must name one line of the report.
     examples = list({example.id: example for example in read_examples(data, split)}.values())
     is_adapter = (Path(subject) / "adapter_config.json").is_file()
@@ -75,15 +79,20 @@ def evaluate(
     kept = _kept_scores(base, data, split)
     before = _read_scores(kept, examples)
 
+    say(f"loading torch and transformers to judge {named(subject)} on {len(examples)} examples")
     from transformers import AutoTokenizer
 
     quiet_progress()
     tokenizer = AutoTokenizer.from_pretrained(str(base if is_adapter else subject))
     model = _load(base, adapter=subject) if is_adapter else _load(subject)
-    scored = score(model, tokenizer, examples, batch=batch)
+    scored = score(model, tokenizer, examples, batch=batch, what=named(subject))
+    if base is not None and before is not None:
+        say(f"{named(base)} was scored on these examples before: its scores are used again")
     if base is not None and before is None:
         with _without_adapter(model) if is_adapter else nullcontext(_load(base)) as plain:
-            before = score(plain, AutoTokenizer.from_pretrained(str(base)), examples, batch=batch)
+            before = score(
+                plain, AutoTokenizer.from_pretrained(str(base)), examples, batch=batch, what=named(base)
+            )
         _keep_scores(kept, examples, before)
 
     if not all(math.isfinite(each.nll) for each in scored):
@@ -106,6 +115,7 @@ def _load(base: Any, *, adapter: Any = None) -> PreTrainedModel:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
+    say(f"loading {named(base)}")
     model = AutoModelForCausalLM.from_pretrained(str(base), dtype="auto")
     if adapter is not None:
         try:

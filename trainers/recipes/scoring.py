@@ -7,10 +7,11 @@ little more than one.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainers.progress import Pace
 from trainers.recipes.examples import Example, Message
 
 if TYPE_CHECKING:
@@ -46,8 +47,13 @@ def score(
     examples: Sequence[Example],
     *,
     batch: int,
+    what: str = "the model",
 ) -> list[Scored]:
-    """Score each example, in order: the expected completion, and each label where the data has labels."""
+    """Score each example, in order: the expected completion, and each label where the data has labels.
+
+    How far it has come, and the scores so far, are told of ``what``.
+    """
+    pace = Pace(f"scoring {what}", len(examples))
     labels = labels_of(examples)
     prompts = [prompt_tokens(tokenizer, example.prompt) for example in examples]
     scored: dict[int, Scored] = {}
@@ -57,7 +63,18 @@ def score(
         part = [examples[index] for index in indices]
         results = _score_batch(model, tokenizer, part, [prompts[index] for index in indices], labels)
         scored.update(zip(indices, results, strict=True))
+        pace.at(len(scored), _so_far(examples, scored))
     return [scored[index] for index in range(len(examples))]
+
+
+def _so_far(examples: Sequence[Example], scored: Mapping[int, Scored]) -> str:
+    """As in ``nll 1.23  accuracy 0.85``: of the examples that are scored already."""
+    nll = sum(each.nll for each in scored.values()) / len(scored)
+    right = [
+        each.answer == examples[index].expected for index, each in scored.items() if each.answer is not None
+    ]
+    accuracy = f"  accuracy {sum(right) / len(right):.3f}" if right else ""
+    return f"nll {nll:.4f}{accuracy}"
 
 
 def _score_batch(

@@ -20,6 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from registry.artifacts import Adapter, Artifact, Dataset, Model
 from registry.errors import InvalidInput
 from trainers.checkpoints.series import Checkpoints
+from trainers.parameters import check_plain
+from trainers.progress import Pace, say, say_step
+from trainers.recipes.amounts import Amount, Count, CountOrNone
+from trainers.recipes.content import named
 from trainers.recipes.examples import Example, read_examples
 from trainers.recipes.quiet import quiet_progress
 
@@ -42,15 +46,15 @@ def sft(
     *,
     output: str | os.PathLike[str] = "trained",
     method: Literal["lora", "qlora", "full"] = "lora",
-    rank: int = 16,
-    alpha: int = 32,
-    lr: float = 2e-4,
-    epochs: float = 1.0,
-    steps: int | None = None,
-    batch: int = 8,
-    max_length: int = 512,
-    seed: int = 0,
-    save_every: int = 20,
+    rank: Count = 16,
+    alpha: Count = 32,
+    lr: Amount = 2e-4,
+    epochs: Amount = 1.0,
+    steps: Count | None = None,
+    batch: Count = 8,
+    max_length: Count = 512,
+    seed: CountOrNone = 0,
+    save_every: CountOrNone = 20,
     checkpoints: Checkpoints | None = None,
     on_log: OnLog | None = None,
 ) -> Adapter | Model:
@@ -63,7 +67,7 @@ def sft(
     alpha: the adapter's weight is ``alpha / rank``
     lr: peak of a linear schedule that warms up for a tenth of the steps
     epochs: passes over the examples, where ``steps`` does not say
-    steps: batches that are taken
+    steps: batches that are taken, 1 or more
     batch: examples in a batch
     max_length: tokens; what is longer is cut at the end
     seed: of the order of the examples and the adapter's first weights
@@ -73,11 +77,13 @@ def sft(
     to stop; the run's next attempt goes on there and ends with the weights that it would have had.
 
     Raises ``InvalidContent`` when ``data`` has no usable ``train.jsonl``, ``InvalidInput`` for another
-    ``method``, one whose library is not here, or when training diverges.
+    ``method``, one whose library is not here, an amount that cannot be, or when training diverges.
     """
+    check_plain(sft, locals())
     if method not in METHODS:
         raise InvalidInput(f"There is no method {method!r}.", remedy=f"Use {', '.join(METHODS)}.")
     examples = read_examples(data, "train")
+    say(f"loading torch, transformers and TRL to train on {len(examples)} examples")
 
     import torch
     from peft import LoraConfig
@@ -89,10 +95,11 @@ def sft(
     base_dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
     # A frozen base may stay in half precision. Weights that learn may not: small updates would be lost.
     dtype = torch.float32 if method == "full" else base_dtype
+    say(f"loading the base {named(base)}")
     model = _load(base, dtype, in_4_bits=method == "qlora")
     tokenizer = AutoTokenizer.from_pretrained(str(base))
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
-    callbacks: list[Any] = [_log_to(on_log)]
+    callbacks: list[Any] = [_log_to(on_log or say_step)]
     kept = _keep_in(checkpoints, save_every, callbacks)
     with tempfile.TemporaryDirectory(dir=checkpoints and checkpoints.folder) as scratch:
         arguments = SFTConfig(
@@ -108,7 +115,7 @@ def sft(
             lr_scheduler_type="linear",
             warmup_steps=0.1,  # below 1: a share of all steps
             num_train_epochs=epochs,
-            max_steps=steps or -1,
+            max_steps=-1 if steps is None else steps,
             per_device_train_batch_size=batch,
             max_length=max_length,
             completion_only_loss=True,
@@ -186,16 +193,30 @@ def _keep_in(
     return callbacks[-1]
 
 
-def _log_to(on_log: OnLog | None) -> TrainerCallback:
-    """A Trainer callback that hands each log line on, in place of printing it."""
+def _log_to(on_log: OnLog) -> TrainerCallback:
+    """A Trainer callback that hands each log line on, in place of printing it, and how much is left to do."""
     from transformers import TrainerCallback
 
     class LogTo(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            self._before = state.global_step
+            self._pace = Pace("steps", state.max_steps)
+            say(f"training {state.max_steps - self._before} steps; {_learning(model)}")
+
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-            if on_log is not None and "loss" in logs:  # the last line sums up, without a loss
-                on_log(state.global_step, dict(logs))
+            if "loss" not in logs:  # the last line sums up, without a loss
+                return
+            left = self._pace.seconds_left(state.global_step, before=self._before)
+            on_log(state.global_step, {**logs, "steps": state.max_steps, "seconds_left": left})
 
     return LogTo()
+
+
+def _learning(model: Any) -> str:
+    """As in ``4,884,480 of 139,400,064 weights learn``."""
+    weights = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    learning = sum(count for count, learns in weights if learns)
+    return f"{learning:,} of {sum(count for count, _ in weights):,} weights learn"
 
 
 def _save_adapter(model: PeftModel, output: Path, base: Model | str | os.PathLike[str]) -> Adapter:

@@ -199,3 +199,22 @@ def test_what_a_driver_cannot_do_for_a_step_of_its_own_process_is_refused(option
         env.task(inline=True, **option)(lambda: 1)
     with pytest.raises(InvalidInput, match=f"no {next(iter(option))}"):
         env.task(inline=True)(lambda: 1).override(**option)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        *[("steps", "0"), ("steps", "-1"), ("batch", "0"), ("rank", "0"), ("lr", "-1e-4"), ("lr", "nan")],
+        *[("epochs", "0"), ("max_length", "0"), ("seed", "-1"), ("save_every", "-1")],
+    ],
+)
+def test_an_amount_that_cannot_be_is_refused_before_a_run_is_queued(name: str, given: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"'{name}' cannot be '{given}'.*(greater|finite)"):
+        recipe("sft").request({"base": "m:v1", "data": "d:v1", name: given})
+
+
+def test_an_amount_that_cannot_be_is_refused_where_a_recipe_is_called_as_a_function() -> None:
+    with pytest.raises(InvalidInput, match="'steps' cannot be '0'"):
+        recipe("sft")("base", "data", steps=0)
+    with pytest.raises(InvalidInput, match="'batch' cannot be '0'"):
+        recipe("evaluate")("subject", "data", batch=0)
