@@ -37,7 +37,7 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float | None) ->
         RolloutPending: they did not say in time, or are paused.
     """
     registry = out.registry
-    begun = time.monotonic()
+    patience = _Patience(timeout)
     said_so = False
     while True:
         seen = registry.events.position().newest
@@ -49,14 +49,37 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float | None) ->
         if left and all(_is_stuck(rollouts, follower) for follower in left):
             raise _paused(promotion, left)
         unled = _names([follower for follower in left if not follower.is_led])
-        most = timeout if timeout is not None else UNLED_SECONDS if unled else MOST_SECONDS
         if unled and not said_so:
-            out.note(_unled(unled, most))
+            out.note(_unled(unled, patience.most(bool(unled))))
             said_so = True
-        wait = begun + most - time.monotonic()
+        wait = patience.left(bool(unled))
         if wait <= 0:
-            raise _pending(promotion, rollouts, left, most)
+            raise _pending(promotion, rollouts, left, patience.most(bool(unled)))
         registry.events.wait(seen, min(wait, _LOOK_SECONDS))
+
+
+class _Patience:
+    """How many seconds are waited: ``timeout`` if one was given, else few for what nobody serves.
+
+    These are counted anew each time: a controller that is started again leads nothing for a moment.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._deadline = time.monotonic() + self.most(unled=False)
+        self._unled_since: float | None = None
+
+    def most(self, unled: bool) -> float:
+        if self._timeout is not None:
+            return self._timeout
+        return UNLED_SECONDS if unled else MOST_SECONDS
+
+    def left(self, unled: bool) -> float:
+        now = time.monotonic()
+        self._unled_since = (self._unled_since or now) if unled else None
+        if self._unled_since is None or self._timeout is not None:
+            return self._deadline - now
+        return min(self._deadline, self._unled_since + UNLED_SECONDS) - now
 
 
 def _newest_rollouts(registry: Registry, promotion: Promotion) -> dict[tuple[str, str], Rollout]:
