@@ -13,12 +13,20 @@ from registry.values import Role
 from trainers.errors import TaskNotFound
 from trainers.tasks import Task
 
+#: What computes with every core of the machine takes two: on a small one such runs go one after the other.
+#: Side by side each would take longer than both do in turn.
+_COMPUTES = Resources(cpu=2)
+_COPIES = Resources(cpu=1)
+
 #: name -> (where the function is, options of the task). Each is imported when it is used.
 _RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "evaluate": ("trainers.recipes.evaluate", {"roles": {"subject": Role.SUBJECT, "data": Role.HELD_OUT}}),
-    "merge": ("trainers.recipes.merge", {}),
-    "prefetch": ("trainers.recipes.prefetch", {}),
-    "sft": ("trainers.recipes.sft", {}),
+    "evaluate": (
+        "trainers.recipes.evaluate",
+        {"resources": _COMPUTES, "roles": {"subject": Role.SUBJECT, "data": Role.HELD_OUT}},
+    ),
+    "merge": ("trainers.recipes.merge", {"resources": _COPIES}),
+    "prefetch": ("trainers.recipes.prefetch", {"resources": _COPIES}),
+    "sft": ("trainers.recipes.sft", {"resources": _COMPUTES}),
 }
 
 
@@ -44,7 +52,7 @@ def recipe(name: str) -> Task[..., Any]:
         )
     module, options = _RECIPES[name]
     function: Callable[..., Any] = getattr(import_module(module), name)
-    return Task(function, resources=Resources(cpu=1), **options)
+    return Task(function, **options)
 
 
 def is_recipe(task: Task[..., Any]) -> bool:

@@ -13,13 +13,16 @@ from registry.capture.environment import describe_hardware
 from registry.resources import Resources
 from trainers.devices import visible_devices
 
+#: Processors that a worker offers at least, so that a machine of one core can do what takes two, slower.
+_FEWEST_CORES = 2
+
 _VENDORS = re.compile(r"^(NVIDIA|Tesla|GeForce|Quadro)\s+")
 
 
 def capacity(cpu: float | None = None, memory: str | None = None, gpu: str | None = None) -> Resources:
     """What this machine has, or what it is to be used for where that is given."""
     return Resources(
-        cpu=os.cpu_count() or 1 if cpu is None else cpu,
+        cpu=max(_FEWEST_CORES, len(os.sched_getaffinity(0))) if cpu is None else cpu,
         memory=psutil.virtual_memory().total if memory is None else memory,
         gpu=_gpus() if gpu is None else gpu,
         disk=shutil.disk_usage(Path.home()).total,

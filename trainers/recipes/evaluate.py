@@ -80,9 +80,9 @@ def evaluate(
     before = _read_scores(kept, examples)
 
     say(f"loading torch and transformers to judge {named(subject)} on {len(examples)} examples")
+    quiet_progress()
     from transformers import AutoTokenizer
 
-    quiet_progress()
     tokenizer = AutoTokenizer.from_pretrained(str(base if is_adapter else subject))
     model = _load(base, adapter=subject) if is_adapter else _load(subject)
     scored = score(model, tokenizer, examples, batch=batch, what=named(subject))

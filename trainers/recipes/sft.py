@@ -85,12 +85,12 @@ def sft(
     examples = read_examples(data, "train")
     say(f"loading torch, transformers and TRL to train on {len(examples)} examples")
 
+    quiet_progress()
     import torch
     from peft import LoraConfig
     from transformers import AutoConfig, AutoTokenizer, PrinterCallback, set_seed
     from trl import SFTConfig, SFTTrainer
 
-    quiet_progress()
     set_seed(seed)
     base_dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
     # A frozen base may stay in half precision. Weights that learn may not: small updates would be lost.

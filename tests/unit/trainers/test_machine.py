@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from trainers.machine import short_name
+from registry.resources import Resources, choose
+from trainers.catalogue import recipe
+from trainers.machine import capacity, short_name
 
 
 @pytest.mark.parametrize(
@@ -18,3 +22,16 @@ from trainers.machine import short_name
 )
 def test_gpus_are_called_as_people_call_them(product: str, name: str) -> None:
     assert short_name(product) == name
+
+
+def test_what_computes_with_every_core_goes_one_after_the_other_on_two_of_them() -> None:
+    queued = [recipe(name).resources for name in ("sft", "evaluate", "sft")]
+    assert choose(queued, Resources(cpu=2), Resources(cpu=2)) == [0]
+    assert choose(queued, Resources(cpu=4), Resources(cpu=4)) == [0, 1]
+
+
+def test_a_worker_offers_the_cores_that_it_may_use_and_never_too_few_for_a_recipe() -> None:
+    offered = capacity()
+    assert offered.cpu == max(2, len(os.sched_getaffinity(0)))
+    assert not offered.lacking(recipe("sft").resources)
+    assert capacity(cpu=0.5).cpu == 0.5
