@@ -18,6 +18,7 @@ from registry.store.apps import StoredApps
 from registry.store.catalog import StoredCatalog
 from registry.store.checkpoints import StoredCheckpoints
 from registry.store.client_keys import StoredClientKeys
+from registry.store.counts import StoredCounts
 from registry.store.deliveries import StoredDeliveries
 from registry.store.deployments import StoredDeployments
 from registry.store.evidence import StoredEvaluations
@@ -145,6 +146,11 @@ class StoredRegistry:
     def answers(self) -> StoredAnswers:
         """Beside the protocol: what the HTTP server keeps."""
         return StoredAnswers(self._session)
+
+    @cached_property
+    def counts(self) -> StoredCounts:
+        """Beside the protocol: what the HTTP server's metrics say."""
+        return StoredCounts(self._session)
 
     @cached_property
     def received(self) -> ReceivedContent:

@@ -20,8 +20,10 @@ from registry.http.shell import Failures, Shell
 from registry.http.stream import Tail
 from registry.http.transactions import OpenTransactions
 from registry.identity.roles import TeamRole
+from registry.resources import Resources
+from registry.runs import Cause, RunRequest
 from registry.store.stored import StoredRegistry
-from tests.common.registries import Maker, Place, ServedPlace
+from tests.common.registries import Maker, Place, ServedPlace, running
 from tests.unit.registry.http.conftest import Api
 
 
@@ -161,4 +163,16 @@ def test_metrics_are_for_who_has_a_token(bot: Maker, place: ServedPlace, api: Ap
     assert httpx.get(address).status_code == 401
     shown = httpx.get(address, headers={"authorization": f"Bearer {place.token}"}).text
     assert "podium_events 2.0" in shown
-    assert 'podium_runs{state="queued"} 0.0' in shown
+    assert "podium_events_unrelayed 2.0" in shown
+
+
+def test_metrics_tell_what_waits_and_which_attempts_were_lost(
+    place: ServedPlace, beneath: StoredRegistry
+) -> None:
+    acting, claim = running(beneath, "train")
+    beneath.runs.queue(RunRequest("train", resources=Resources(cpu=1)))
+    acting.runs.end(claim.run.id, Cause.LOST)
+    shown = httpx.get(f"{place.url}/metrics", headers={"authorization": f"Bearer {place.token}"}).text
+    assert 'podium_runs{pool="default",state="queued"} 2.0' in shown
+    assert 'podium_attempts_total{cause="lost",outcome="interrupted"} 1.0' in shown
+    assert 'podium_queue_seconds{pool="default"}' in shown

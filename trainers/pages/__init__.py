@@ -1,0 +1,1 @@
+"""The pages of runs: what ran, what it made, what it prints, and what a person may tell it."""
