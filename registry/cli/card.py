@@ -22,7 +22,7 @@ from registry.errors import InvalidInput
 )
 @with_output
 def card(out: Output, reference: str, output: Path | None) -> None:
-    """Print the model card of a version: lineage, parameters and scores, in the form of the Hugging Face Hub."""
+    """Print the model card of a version: lineage, parameters, scores; in the form of the Hugging Face Hub."""
     text = card_of(out.registry, reference)
     if output is None:
         if out.as_json:

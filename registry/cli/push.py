@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from registry.cards.card import card_of
+from registry.cli.card import write_card
 from registry.cli.output import Output, counted, pairs, size_text, with_output
 from registry.errors import ArtifactNotFound, InvalidInput, InvalidReference
 from registry.outputs import find_made, may_be_made
@@ -23,6 +25,7 @@ class _Place(click.Path):
 
 
 _PLACE = _Place(path_type=Path)
+_CARD = "README.md"
 
 
 def parents_from(
@@ -93,20 +96,32 @@ def _as_text(published: Published) -> str:
 @click.command()
 @click.argument("reference", metavar="REFERENCE|RUN/STEP|ID")
 @click.argument("destination", type=_PLACE)
+@click.option("--card", "with_card", is_flag=True, help="Write its model card beside them, as README.md.")
 @with_output
-def pull(out: Output, reference: str, destination: Path) -> None:
+def pull(out: Output, reference: str, destination: Path, with_card: bool) -> None:
     """Write the files of a version, or of what a run made, into the new folder DESTINATION.
 
-    Every digest is verified.
+    Every digest is verified. A README.md that belongs to the version stays as it is.
     """
     catalog = out.registry.catalog
     ref, digest = _pulled(out, reference)
+    card = _card(out, ref) if with_card else None
     with out.progress("pulling") as progress:
         catalog.materialise(digest, destination, progress=progress)
     manifest = catalog.manifest(digest)
+    if card is not None and all(file.path != _CARD for file in manifest.files):
+        write_card(destination / _CARD, card)
     data = {"ref": ref, "digest": digest, "path": str(destination.absolute()), "bytes": manifest.size}
     size = f"{counted(len(manifest.files), 'file')}, {size_text(manifest.size)}"
     out.show(data, lambda: f"{ref or digest[:19]} is in {destination} ({size}).")
+
+
+def _card(out: Output, ref: str | None) -> str:
+    if ref is None:
+        raise InvalidInput(
+            "What has no version has no model card.", remedy="Publish it first: podium publish REFERENCE NAME"
+        )
+    return card_of(out.registry, ref)
 
 
 def _pulled(out: Output, reference: str) -> tuple[str | None, str]:

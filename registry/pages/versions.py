@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from registry.cards.card import card_of
 from registry.http.authorising import Asker
 from registry.pages.lineage import around
 from registry.pages.rendering import Pages
@@ -37,5 +38,11 @@ def add_versions(router: APIRouter, pages: Pages) -> None:
             evaluations=registry.evaluations.of(found.digest),
             live=[each for each in routed(registry, name) if each.ref == found.ref],
             aliases=[alias.name for alias in registry.promotions.aliases(name)],
+            card=card_of(registry, found.ref),
             earlier=next(iter(registry.catalog.versions(name, limit=1, before=number)), None),
         )
+
+    @router.get("/artifacts/{name}/v{number}/README.md")
+    def card(who: Annotated[Asker, Depends(visitor)], name: str, number: _Number) -> Response:
+        text = card_of(who.registry, f"{name}:v{number}")
+        return Response(text, media_type="text/markdown", headers={"cache-control": "no-store"})

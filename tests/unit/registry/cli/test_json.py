@@ -217,3 +217,12 @@ def test_doctor(podium: Podium) -> None:
     assert findings["database"]["ok"]
     assert findings["blob store"]["ok"]
     assert not findings["nats"]["ok"]
+
+
+def test_card(podium: Podium, bot: Maker, tmp_path: Path) -> None:
+    assert podium("card", "bot:v1", "--json").json["card"].startswith("---\n")
+    assert podium("card", "bot:v1").stdout == podium("card", "bot:v1", "--json").json["card"]
+    assert podium("card", "bot:v1", "-o", "card.md", "--json").json["path"] == str(tmp_path / "card.md")
+    assert podium("card", "bot:v1", "-o", "card.md").status == 2
+    podium("pull", "bot:v1", "there", "--card", "--json")
+    assert (tmp_path / "there" / "README.md").read_text() == (tmp_path / "card.md").read_text()
