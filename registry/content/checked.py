@@ -20,8 +20,9 @@ def checked(path: Path, kind_name: str) -> tuple[Scan, Report | None]:
     kind = kind_of(kind_name)
     scanned = scan(path)
     try:
+        valid = validate(kind, scanned)
         report = read_report(lambda name: _bytes(path / name)) if kind is Kind.REPORT else None
-        return validate(kind, scanned), report
+        return valid, report
     except OSError as error:
         raise unreadable(str(error.filename or path), error) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry.content.safetensors import read_header
+from registry.content.safetensors import Header, read_header
 from registry.content.scan import Scan, ScannedFile
 from registry.errors import InvalidContent
 
@@ -13,22 +13,28 @@ def check_weights(scan: Scan) -> None:
     """Check the header of each safetensors file."""
     for file in scan.files:
         if file.path.endswith(SUFFIX):
-            _check_header(file)
+            _header(file)
 
 
 def require_weights(scan: Scan, kind: str) -> None:
-    """Check each safetensors file, and that there is one at the top of the folder."""
+    """Check each safetensors file, that there is one at the top of the folder, and that they hold tensors."""
     if not any(file.path.endswith(SUFFIX) and "/" not in file.path for file in scan.files):
         raise InvalidContent(
             f"{scan.root} has no {SUFFIX} file at its top, and {kind} needs one.",
             remedy="Save with safetensors (save_pretrained does), and push the folder that holds the file.",
         )
-    check_weights(scan)
+    headers = [_header(file) for file in scan.files if file.path.endswith(SUFFIX)]
+    if not any(header.tensors for header in headers):
+        # What a sharded training saves that did not gather its weights first.
+        raise InvalidContent(
+            f"The {SUFFIX} files of {scan.root} hold no tensor.",
+            remedy="Save it again; a training over several processes gathers its weights before that.",
+        )
 
 
-def _check_header(file: ScannedFile) -> None:
+def _header(file: ScannedFile) -> Header:
     try:
-        read_header(file.source)
+        return read_header(file.source)
     except InvalidContent as error:
         if file.source.name == file.path:
             raise

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from registry.content.checked import checked
 from registry.content.kinds import Kind, validate
 from registry.content.scan import Scan, scan
 from registry.errors import InvalidContent
@@ -45,6 +46,17 @@ def test_an_adapter_without_weights_at_its_top_is_refused(tmp_path: Path) -> Non
     (tmp_path / "adapter_model.safetensors").rename(tmp_path / "deeper" / "adapter_model.safetensors")
     with pytest.raises(InvalidContent, match=r"no \.safetensors file"):
         _validated(Kind.ADAPTER, tmp_path)
+
+
+def test_an_adapter_whose_weights_were_not_gathered_is_refused(tmp_path: Path) -> None:
+    (write_adapter(tmp_path) / "adapter_model.safetensors").write_bytes(safetensors_bytes({}))
+    with pytest.raises(InvalidContent, match="hold no tensor"):
+        _validated(Kind.ADAPTER, tmp_path)
+
+
+def test_a_folder_without_a_report_is_said_to_have_none(tmp_path: Path) -> None:
+    with pytest.raises(InvalidContent, match=r"has no report\.json, and a report needs one"):
+        checked(write_adapter(tmp_path / "adapter"), "report")
 
 
 @pytest.mark.parametrize(
