@@ -62,10 +62,20 @@ def _database(settings: Settings) -> Finding:
     registry = connect(settings)
     position = registry.events.position()
     registry.close()
+    _check_pages(settings)
     kind = settings.database_url.partition(":")[0]
     waiting = position.newest - position.relayed
     says = f"{kind}, id {position.database_id}, {position.newest} events, {waiting} not yet in the stream"
     return Finding("database", True, says)
+
+
+def _check_pages(settings: Settings) -> None:
+    """That no part of a SQLite file is damaged: what is read every day may be sound, and the rest not."""
+    from registry.database.engine import Database
+
+    if settings.database_url.startswith("sqlite"):
+        with Database(settings.database_url) as database:
+            database.check_pages()
 
 
 def _store(settings: Settings) -> Finding:

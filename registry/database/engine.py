@@ -15,10 +15,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine.url import URL, make_url
 
 from registry.database.filesystem import refuse_network_file_system
-from registry.database.statements import Statement
+from registry.database.statements import Statement, sql
 from registry.errors import DatabaseUnavailable, InvalidSetting, PodiumError
 
 Row = tuple[Any, ...]
+_CHECK_PAGES = sql("PRAGMA quick_check(1)")
 
 
 class UniqueViolation(Exception):
@@ -133,10 +134,14 @@ def _meaning_in_sqlite(error: sqlite3.Error) -> BaseException:
     if isinstance(error, sqlite3.OperationalError):
         return _unavailable(error)
     if type(error) is sqlite3.DatabaseError:
-        return DatabaseUnavailable(
-            f"The SQLite database is damaged: {error}.", remedy="Restore it from a backup."
-        )
+        return _damaged(str(error))
     return error
+
+
+def _damaged(problem: str) -> DatabaseUnavailable:
+    return DatabaseUnavailable(
+        f"The SQLite database is damaged: {problem}.", remedy="Restore it from a backup."
+    )
 
 
 def _meaning_in_postgresql(error: BaseException) -> BaseException:
@@ -239,6 +244,13 @@ class Database:
                 yield reader
             finally:
                 reader.close()
+
+    def check_pages(self) -> None:
+        """Read a whole SQLite file; raises `DatabaseUnavailable` where a part of it is damaged."""
+        with self.reading() as reader:
+            said = str(reader.one(_CHECK_PAGES)[0])
+        if said != "ok":
+            raise _damaged(said.splitlines()[-1])
 
     def close(self) -> None:
         self._engine.dispose()

@@ -6,8 +6,10 @@ import json
 import os
 import pickle
 import socket
+import sqlite3
 import struct
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -384,6 +386,24 @@ def test_a_store_whose_marker_is_damaged(
     (place.settings.home / "blobs" / "store.json").write_text(marker)
     assert "store.json" in refused("pull", "bot:v1", "pulled", status=3).stderr
     assert {f["part"]: f["ok"] for f in podium("doctor", "--json").json}["blob store"] is False
+
+
+def test_damage_that_no_command_has_met_yet_is_found_by_doctor(
+    podium: Podium, bot: Maker, place: Place
+) -> None:
+    bot.registry.close()
+    path = place.settings.home / "podium.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (page,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'checkpoint'").fetchone()
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    assert podium("list").status == 0
+    done = podium("doctor", "--json")
+    assert done.status == 3
+    assert "damaged" in {f["part"]: f["says"] for f in done.json}["database"]
 
 
 def test_a_store_that_belongs_to_another_database(
