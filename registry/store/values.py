@@ -130,8 +130,8 @@ def _find_parent(reader: Transaction, parent: Parent) -> FoundParent:
     allowed = _KINDS_OF_ROLE.get(parent.role)
     if allowed and found.kind not in allowed:
         raise KindMismatch(
-            f"{parent.reference} is a {found.kind} and cannot be the {parent.role.value} of something.",
-            remedy=f"Name a version that is {' or '.join(sorted(allowed))}.",
+            f"{parent.reference} is of kind {found.kind} and cannot be the {parent.role.value} of something.",
+            remedy=f"Name a version of kind {' or '.join(sorted(allowed))}.",
         )
     return found
 

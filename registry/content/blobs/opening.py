@@ -45,4 +45,6 @@ def _folder(url: str, host: str, path: str) -> Path:
 
 
 def _invalid(url: str, problem: str) -> InvalidSetting:
-    return InvalidSetting(f"{url} {problem}", remedy=f"Set PODIUM_BLOBS to {_SHAPES}.")
+    return InvalidSetting(
+        f"PODIUM_BLOBS is '{url}', which {problem}.", remedy=f"Set PODIUM_BLOBS to {_SHAPES}."
+    )
