@@ -60,7 +60,20 @@ def podium(debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line and exit with its status."""
+    _open_standard_streams()
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _open_standard_streams() -> None:
+    """Open those that the caller has closed: else the next file or socket got what children print."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
 
 
 def run(arguments: list[str]) -> int:

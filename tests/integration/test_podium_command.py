@@ -150,3 +150,14 @@ def test_an_answer_that_could_not_be_printed_is_no_success(sqlite_place: Place, 
         )
     assert done.returncode == 3
     assert "No space left on device" in done.stderr
+
+
+def test_a_caller_that_closed_its_streams_is_served_like_any_other(sqlite_place: Place) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" list <&- >&-', PODIUM],
+        env=os.environ | sqlite_place.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=100,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
