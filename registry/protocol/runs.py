@@ -94,8 +94,11 @@ class Runs(Protocol):
     def append_log(self, run: str, attempt: int, data: bytes) -> None:
         """Add to what the run printed."""
 
-    def log(self, run: str, *, after: int = 0, limit: int = 100) -> Sequence[LogPart]:
-        """What a run's attempts printed, after the part numbered ``after``."""
+    def log(self, run: str, *, after: int = 0, limit: int = 100, newest: bool = False) -> Sequence[LogPart]:
+        """What a run's attempts printed, after the part numbered ``after``.
+
+        Of more than ``limit`` parts the first ones, or with ``newest`` the last ones; in order either way.
+        """
 
 
 class Steps(Protocol):

@@ -56,6 +56,12 @@ _PARTS = sql("""
     SELECT run, attempt, sequence, data FROM run_log WHERE run = :run AND sequence > :after
     ORDER BY sequence LIMIT :limit
 """)
+_NEWEST_PARTS = sql("""
+    SELECT run, attempt, sequence, data FROM (
+        SELECT run, attempt, sequence, data FROM run_log WHERE run = :run AND sequence > :after
+        ORDER BY sequence DESC LIMIT :limit
+    ) newest ORDER BY sequence
+""")
 _RECOVER = sql("""
     UPDATE run SET state = 'queued', ended_at = NULL, done = NULL, not_before = NULL, pool = :pool,
                    counted_from = attempts, queued_at = :now, expires_at = :expires_at
@@ -212,9 +218,9 @@ class StoredRuns:
             last = int(transaction.one(_LAST_PART, run=run)[0])
             transaction.execute(_ADD_PART, run=run, sequence=last + 1, attempt=attempt, data=data)
 
-    def log(self, run: str, *, after: int = 0, limit: int = 100) -> Sequence[LogPart]:
+    def log(self, run: str, *, after: int = 0, limit: int = 100, newest: bool = False) -> Sequence[LogPart]:
         with self._session.reading() as reader:
-            rows = reader.all(_PARTS, run=run, after=after, limit=limit)
+            rows = reader.all(_NEWEST_PARTS if newest else _PARTS, run=run, after=after, limit=limit)
             return [LogPart(r, attempt, sequence, bytes(data)) for r, attempt, sequence, data in rows]
 
 

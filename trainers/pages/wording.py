@@ -27,7 +27,7 @@ def seconds_of(run: Run) -> float | None:
 def duration(seconds: float | None) -> str:
     """Seconds as a person says them: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``."""
     if seconds is None:
-        return "–"
+        return "-"
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

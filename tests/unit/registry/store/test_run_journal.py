@@ -339,6 +339,8 @@ def test_what_a_run_prints_is_kept_byte_by_byte_and_in_order(registry: Registry)
     parts = registry.runs.log(run.id)
     assert [part.data for part in parts] == printed
     assert registry.runs.log(run.id, after=parts[1].sequence)[0].data == printed[2]
+    assert [part.data for part in registry.runs.log(run.id, limit=2)] == printed[:2]
+    assert [part.data for part in registry.runs.log(run.id, limit=2, newest=True)] == printed[1:]
 
 
 def test_events_of_a_run_carry_the_cause_of_its_first_cause(registry: Registry) -> None:
