@@ -43,32 +43,44 @@ def problem(error: PodiumError, status: int | None = None) -> Response:
     return Response(to_problem(error, status), status, extra, headers.PROBLEM)
 
 
+def _said(request: Request, error: PodiumError, status: int | None = None) -> Response:
+    """An error as a page to who looks with a browser, where there are pages; else as a problem."""
+    show = getattr(request.app.state, "problem_page", None)
+    if show is None or request.url.path.startswith(headers.PREFIX) or not _is_browser(request):
+        return problem(error, status)
+    page: Response = show(request, error, status)
+    return page
+
+
+def _is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
 def add_handlers(app: FastAPI) -> None:
-    """Answer every error with a problem, whatever raised it."""
+    """Answer every error with a problem, whatever raised it; a browser with a page that says the same."""
 
     @app.exception_handler(PodiumError)
     async def known(request: Request, error: PodiumError) -> Response:
-        return problem(error, stale_or_not(request, error))
+        return _said(request, error, stale_or_not(request, error))
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return problem(invalid_request(error), 422)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _said(request, invalid_request(error), 422)
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
+    async def http(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, PodiumError):  # of ours, while the framework read the body
-            return problem(error.__cause__)
+            return _said(request, error.__cause__)
         # The framework says 400 of a body that is no JSON, and 422 of everything else that is unusable.
-        answer = problem(_of_http(error), 422 if error.status_code == 400 else error.status_code)
+        answer = _said(request, _of_http(error), 422 if error.status_code == 400 else error.status_code)
         answer.headers.update(error.headers or {})
         return answer
 
     @app.exception_handler(Exception)
-    async def unknown(_: Request, error: Exception) -> Response:
+    async def unknown(request: Request, error: Exception) -> Response:
         log.exception("unexpected", exc_info=error)
-        return problem(
-            PodiumError("The server met an error that it does not know.", remedy="See the server's log."), 500
-        )
+        said = PodiumError("The server met an error that it does not know.", remedy="See the server's log.")
+        return _said(request, said, 500)
 
 
 def _of_http(error: HTTPException) -> PodiumError:

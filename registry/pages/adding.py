@@ -16,7 +16,7 @@ from registry.pages.promotions import add_promotions
 from registry.pages.rendering import Pages, Section, add_section
 from registry.pages.signing_in import add_signing_in
 from registry.pages.versions import add_versions
-from registry.pages.visiting import PageRoute
+from registry.pages.visiting import PageRoute, problem_page
 
 _STATIC = Path(__file__).parent / "static"
 
@@ -24,6 +24,7 @@ _STATIC = Path(__file__).parent / "static"
 def add(app: FastAPI) -> None:
     """Add the pages of the registry, and the files that all rooms' pages use."""
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
+    app.state.problem_page = problem_page  # for what no route of the pages answers
     add_section(app, Section(1, "Artifacts", "/artifacts"))
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     pages = Pages()

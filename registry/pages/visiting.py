@@ -61,9 +61,9 @@ class PageRoute(APIRoute):
             except Unauthorized as error:
                 return _to_sign_in(request, error)
             except RequestValidationError as error:
-                return _problem(request, invalid_request(error))
+                return problem_page(request, invalid_request(error))
             except PodiumError as error:
-                return _problem(request, error)
+                return problem_page(request, error)
 
         return handler
 
@@ -84,5 +84,6 @@ def _here(request: Request) -> str:
     return request.url.path + query if request.method == "GET" else "/"
 
 
-def _problem(request: Request, error: PodiumError) -> Response:
-    return _pages.show(request, "problem.html", None, status_of(error), problem=error)
+def problem_page(request: Request, error: PodiumError, status: int | None = None) -> Response:
+    """An error as a page. ``status`` is that of the answer, unless it is the error's own."""
+    return _pages.show(request, "problem.html", None, status or status_of(error), problem=error)

@@ -191,3 +191,17 @@ def test_a_lineage_keeps_what_is_near_and_counts_the_rest() -> None:
     ]
     assert found.left_out == 4
     assert found.shown[1].edges == "base=base"
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("/nowhere", "There is nothing at this address."), ("/login?key=used", "This link has been used")],
+)
+def test_a_browser_is_told_of_a_wrong_address_or_a_used_link_on_a_page(
+    client: httpx.Client, path: str, said: str
+) -> None:
+    page = client.get(path, headers={"accept": "text/html,*/*;q=0.8"})
+    assert page.headers["content-type"].startswith("text/html")
+    assert page.status_code in (401, 404) and said in page.text
+    for program in (client.get(path), client.get(f"/api/v1{path}", headers={"accept": "text/html"})):
+        assert program.headers["content-type"] == "application/problem+json"
