@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
@@ -14,10 +15,12 @@ _LARGE = 1000  # from this many examples on, the mean's distribution is normal f
 
 @dataclass(frozen=True, slots=True)
 class PairedDifference:
-    """The mean of paired differences, with a lower bound that holds at a one-sided confidence."""
+    """The mean of paired differences, with two bounds, each of which holds at a one-sided confidence."""
 
     mean: float
     lower: float
+    upper: float
+    p_value: float  # two-sided: of a mean this far from 0 by luck
     n: int
 
 
@@ -32,7 +35,9 @@ def fewest_pairs(confidence: float) -> int:
 def paired_difference(differences: Sequence[float], confidence: float) -> PairedDifference:
     """Bootstrap the mean of ``differences`` (Efron and Tibshirani 1993, percentile interval).
 
-    The resampling is seeded by nothing but the data's order: the same evidence always gives the same verdict.
+    Examples are drawn with replacement, each with both of its scores, so what makes an example hard for both
+    versions cancels out. The resampling is seeded by nothing but how many there are: the same evidence always
+    gives the same verdict. Both bounds together hold at ``2 * confidence - 1``.
 
     Raises:
         ValueError: there are no differences.
@@ -40,10 +45,21 @@ def paired_difference(differences: Sequence[float], confidence: float) -> Paired
     n = len(differences)
     if n == 0:
         raise ValueError("no paired examples")
-    mean = fmean(differences)
     if n >= _LARGE:
-        error = stdev(differences) / n**0.5
-        return PairedDifference(mean, mean - NormalDist().inv_cdf(confidence) * error, n)
+        return _by_normal(differences, confidence)
     generator = random.Random(n)
     means = sorted(sum(generator.choices(differences, k=n)) / n for _ in range(_RESAMPLES))
-    return PairedDifference(mean, means[int((1 - confidence) * _RESAMPLES)], n)
+    beyond = int((1 - confidence) * _RESAMPLES)
+    # One is added so that a finite number of draws never claims a probability of zero.
+    tail = (min(bisect_right(means, 0), _RESAMPLES - bisect_left(means, 0)) + 1) / (_RESAMPLES + 1)
+    return PairedDifference(fmean(differences), means[beyond], means[-1 - beyond], min(1.0, 2 * tail), n)
+
+
+def _by_normal(differences: Sequence[float], confidence: float) -> PairedDifference:
+    n, mean = len(differences), fmean(differences)
+    error = stdev(differences) / n**0.5
+    far = NormalDist().inv_cdf(confidence) * error
+    if error == 0:
+        return PairedDifference(mean, mean, mean, 1.0 if mean == 0 else 0.0, n)
+    p_value = 2 * NormalDist().cdf(-abs(mean) / error)
+    return PairedDifference(mean, mean - far, mean + far, p_value, n)

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from registry.artifacts import Adapter, Artifact, Dataset, Model, Report
 from registry.errors import InvalidContent, InvalidInput
+from registry.gates.statistics import paired_difference
 from registry.settings import Settings
 from trainers.parameters import check_plain
 from trainers.progress import say
 from trainers.recipes.amounts import Count
-from trainers.recipes.bootstrap import paired_bootstrap
 from trainers.recipes.content import identity, named
 from trainers.recipes.examples import Example, read_examples
 from trainers.recipes.picture import as_markdown, as_svg
@@ -167,8 +167,20 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if f"base_{metric}" in rows[0]:
             base = [row[f"base_{metric}"] for row in rows]
             metrics[metric]["base"] = _mean(base)
-            comparison[metric] = asdict(paired_bootstrap(ours, base))
+            comparison[metric] = _compare(ours, base)
     return {"metrics": metrics, "comparison": comparison or None}
+
+
+def _compare(ours: Sequence[float], base: Sequence[float]) -> dict[str, float]:
+    """The mean of ``ours - base``, its 95 % interval, and how likely it is by luck."""
+    found = paired_difference([our - its for our, its in zip(ours, base, strict=True)], 0.975)
+    return {
+        "difference": found.mean,
+        "low": found.lower,
+        "high": found.upper,
+        "p_value": found.p_value,
+        "n": found.n,
+    }
 
 
 def _mean(values: Sequence[float]) -> float:
