@@ -102,7 +102,7 @@ class Output:
         Raises:
             InvalidInput: there is nobody to ask, because the input is no terminal.
         """
-        if not sys.stdin.isatty():
+        if sys.stdin is None or not sys.stdin.isatty():
             asked = question.removesuffix("?")
             raise InvalidInput(f"There is nobody to ask: {asked}?", remedy="Say so beforehand with --yes.")
         click.confirm(question, abort=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from registry.cli.output import Output
@@ -36,8 +36,16 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float | None) ->
         RolloutFailed: one of them could not, or something newer took its place.
         RolloutPending: they did not say in time, or are paused.
     """
+    with out.waiting() as say:
+        rollouts = _wait(out, promotion, _Patience(timeout), say)
+    return _ended(out, promotion, rollouts)
+
+
+def _wait(
+    out: Output, promotion: Promotion, patience: _Patience, say: Callable[[str, str], None]
+) -> list[Rollout]:
+    """The rollouts of a promotion, when all that follow the alias have ended theirs."""
     registry = out.registry
-    patience = _Patience(timeout)
     said_so = False
     while True:
         seen = registry.events.position().newest
@@ -45,7 +53,7 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float | None) ->
         following = followers(registry, promotion.artifact, promotion.alias)
         left = [f for f in following if not _has_ended(rollouts, f)]
         if not left and all(r.state in TERMINAL for r in rollouts.values()):
-            return _ended(out, promotion, list(rollouts.values()))
+            return list(rollouts.values())
         if left and all(_is_stuck(rollouts, follower) for follower in left):
             raise _paused(promotion, left)
         unled = _names([follower for follower in left if not follower.is_led])
@@ -55,6 +63,8 @@ def wait_until_live(out: Output, promotion: Promotion, timeout: float | None) ->
         wait = patience.left(bool(unled))
         if wait <= 0:
             raise _pending(promotion, rollouts, left, patience.most(bool(unled)))
+        if not unled:
+            say(*_waited_for(promotion, rollouts, left))
         registry.events.wait(seen, min(wait, _LOOK_SECONDS))
 
 
@@ -134,6 +144,16 @@ def _live_sentence(promotion: Promotion, rollout: Rollout) -> str:
 
 def _seconds(promotion: Promotion, rollout: Rollout) -> float:
     return ((rollout.ended_at or promotion.at) - promotion.at).total_seconds()
+
+
+def _waited_for(
+    promotion: Promotion, rollouts: Mapping[tuple[str, str], Rollout], left: list[Follower]
+) -> tuple[str, str]:
+    """What is waited for, and how far the rollouts are."""
+    where = ", ".join(_names(left)) or "the rollout"
+    ref = f"{promotion.artifact}:v{promotion.to_version}"
+    far = ", ".join(f"{r.target.deployment}: {r.state.value}" for r in rollouts.values())
+    return f"Waiting for {where} to answer with {ref}.", far
 
 
 def _names(followers: list[Follower]) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from registry.cli import waiting
 from registry.deployments import RolloutState, Target
+from registry.processes import Process
 from registry.protocol import Registry
 from registry.values import AppObject
 from tests.common.registries import Maker
@@ -136,8 +137,11 @@ def test_what_does_not_become_live_in_time_is_said_with_where_to_look(
     deploy()
     registry.promotions.promote("bot:v1", "production")
     roll_out(registry, RolloutState.STARTED)
+    registry.leases.acquire("controller/router", Process.current().to_text())
     done, _ = promote(podium, "--timeout", 0.1)
     assert done.status == 3
+    assert "Waiting for router to answer with bot:v1." in done.stderr
+    assert "is not live in router after 0.1 s; the rollout goes on." in done.stderr
     assert "podium deployments show router" in done.stderr
 
 
