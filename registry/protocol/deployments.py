@@ -48,8 +48,10 @@ class Deployments(Protocol):
     def latest_rollouts(self, deployment: str) -> list[Rollout]:
         """The newest of each served name, ended or not."""
 
-    def rollouts(self, deployment: str | None = None, *, limit: int = 50) -> list[Rollout]:
-        """Newest first."""
+    def rollouts(
+        self, deployment: str | None = None, *, before: str | None = None, limit: int = 50
+    ) -> list[Rollout]:
+        """Newest first. With ``before`` only those that began before that rollout."""
 
     def of_promotion(self, artifact: str, alias: str, generation: int) -> list[Rollout]:
         """What became of a promotion at each deployment that has seen it."""

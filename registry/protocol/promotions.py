@@ -45,8 +45,10 @@ class Promotions(Protocol):
 
     def aliases(self, name: str) -> list[Alias]: ...
 
-    def history(self, name: str, alias: str | None = None, *, limit: int = 100) -> list[Promotion]:
-        """Newest first."""
+    def history(
+        self, name: str, alias: str | None = None, *, before: str | None = None, limit: int = 100
+    ) -> list[Promotion]:
+        """Newest first. With ``before`` only those earlier than the promotion of that event."""
 
     def promotion(self, name: str, alias: str, generation: int) -> Promotion: ...
 

@@ -51,6 +51,9 @@ _LATEST = sql(f"""
 """)
 _LIST = sql(f"""
     SELECT {_COLUMNS} FROM rollout WHERE (CAST(:deployment AS TEXT) IS NULL OR deployment = :deployment)
+      AND (CAST(:before AS TEXT) IS NULL OR (started_at, order_no) < (
+          SELECT last.started_at, last.order_no FROM rollout last WHERE last.id = :before
+      ))
     ORDER BY started_at DESC, order_no DESC LIMIT :limit
 """)
 _OF_PROMOTION = sql(f"""
@@ -197,8 +200,10 @@ class StoredDeployments:
     def latest_rollouts(self, deployment: str) -> list[Rollout]:
         return self._rollouts(_LATEST, deployment=deployment)
 
-    def rollouts(self, deployment: str | None = None, *, limit: int = 50) -> list[Rollout]:
-        return self._rollouts(_LIST, deployment=deployment, limit=limit)
+    def rollouts(
+        self, deployment: str | None = None, *, before: str | None = None, limit: int = 50
+    ) -> list[Rollout]:
+        return self._rollouts(_LIST, deployment=deployment, before=before, limit=limit)
 
     def of_promotion(self, artifact: str, alias: str, generation: int) -> list[Rollout]:
         return self._rollouts(_OF_PROMOTION, artifact=artifact, alias=alias, generation=generation)

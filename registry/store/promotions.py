@@ -68,6 +68,9 @@ _HISTORY = sql("""
     LEFT JOIN version earlier ON earlier.id = promotion.from_version_id
     WHERE artifact.name = :artifact AND (CAST(:alias AS TEXT) IS NULL OR promotion.alias = :alias)
       AND (CAST(:generation AS INTEGER) IS NULL OR promotion.generation = :generation)
+      AND (CAST(:before AS TEXT) IS NULL OR promotion.id < (
+          SELECT last.id FROM promotion last WHERE last.artifact_id = artifact.id AND last.event = :before
+      ))
     ORDER BY promotion.id DESC LIMIT :limit
 """)
 _MOVES = sql("""
@@ -230,17 +233,23 @@ class StoredPromotions:
             rows.require_artifact(reader, check_name(name))
             return [self.get(name, alias) for alias in rows.aliases_of(reader, name)]
 
-    def history(self, name: str, alias: str | None = None, *, limit: int = 100) -> list[Promotion]:
+    def history(
+        self, name: str, alias: str | None = None, *, before: str | None = None, limit: int = 100
+    ) -> list[Promotion]:
         with self._session.reading() as reader:
             rows.require_artifact(reader, check_name(name))
             if alias is not None:
                 self.get(name, alias)
-            found = reader.all(_HISTORY, artifact=name, alias=alias, generation=None, limit=limit)
+            found = reader.all(
+                _HISTORY, artifact=name, alias=alias, generation=None, before=before, limit=limit
+            )
         return [_promotion(name, row) for row in found]
 
     def promotion(self, name: str, alias: str, generation: int) -> Promotion:
         with self._session.reading() as reader:
-            row = reader.first(_HISTORY, artifact=name, alias=alias, generation=generation, limit=1)
+            row = reader.first(
+                _HISTORY, artifact=name, alias=alias, generation=generation, before=None, limit=1
+            )
         if row is None:
             raise AliasNotFound(
                 f"'{name}:{alias}' has no generation {generation}.",
@@ -283,7 +292,14 @@ class StoredPromotions:
         return self._move(transaction, target, alias, held, Action.PROMOTE, reason, verdicts)
 
     def _unchanged(self, reader: Transaction, target: _Target, alias: str, held: _Held) -> Promotion:
-        row = reader.one(_HISTORY, artifact=target.artifact, alias=alias, generation=held.generation, limit=1)
+        row = reader.one(
+            _HISTORY,
+            artifact=target.artifact,
+            alias=alias,
+            generation=held.generation,
+            before=None,
+            limit=1,
+        )
         return _promotion(target.artifact, row, changed=False)
 
     def _check_hold(self, target: _Target, alias: str, held: _Held | None) -> None:

@@ -97,7 +97,13 @@ _LINES: dict[str, list[_Line]] = {
         ("release", "DELETE", f"{_ALIAS}/hold", _PROMOTER, {"artifact": "name", "repeatable": True}),
         ("get", "GET", _ALIAS, _VIEWER),
         ("aliases", "GET", "/artifacts/{name}/aliases", _VIEWER),
-        ("history", "GET", "/artifacts/{name}/promotions", _VIEWER),
+        (
+            "history",
+            "GET",
+            "/artifacts/{name}/promotions",
+            _VIEWER,
+            {"page": "before", "page_key": "event"},
+        ),
         ("promotion", "GET", f"{_ALIAS}/promotions/{{generation}}", _VIEWER),
     ],
     "evaluations": [("of", "GET", "/contents/{digest}/evaluations", _VIEWER)],
@@ -136,7 +142,7 @@ _LINES: dict[str, list[_Line]] = {
     ],
     "deployments": [
         ("begin", "POST", "/rollouts", _ADMIN),
-        ("rollouts", "GET", "/rollouts", _VIEWER),
+        ("rollouts", "GET", "/rollouts", _VIEWER, {"page": "before", "page_key": "id"}),
         ("record_revert", "POST", "/rollouts/reverts", _ADMIN),
         ("record_engine", "PUT", "/deployments/{deployment}/engine", _ADMIN, {"repeatable": True}),
         ("flip", "POST", "/rollouts/{rollout_id}/flip", _ADMIN),

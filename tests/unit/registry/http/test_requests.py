@@ -6,11 +6,13 @@ import hashlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from typing import Any
 
 import httpx
 import pytest
 
 from registry.content.chunking import LARGEST
+from registry.deployments import Target
 from registry.errors import ServerMismatch
 from registry.http import shell
 from registry.remote.transport import Transport
@@ -101,17 +103,43 @@ def test_what_has_not_changed_is_not_sent_again(bot: Maker, api: Api) -> None:
     assert changed.json()["tags"] == {"team": "support"}
 
 
+def _all_pages(http: httpx.Client, address: str) -> list[Any]:
+    """All items of a list, page by page as the server links them."""
+    seen: list[Any] = []
+    while address:
+        answer = http.get(address)
+        assert answer.status_code == 200, answer.text
+        seen += answer.json()
+        link = answer.links.get("next")
+        address = link["url"].removeprefix(headers.PREFIX) if link else ""
+    return seen
+
+
 def test_pages_follow_one_another_by_cursor(bot: Maker, api: Api, beneath: StoredRegistry) -> None:
     for _ in range(3):
         bot.adapter("bot")
-    http = api()
-    seen, address = [], "/artifacts/bot/versions?limit=2"
-    while address:
-        answer = http.get(address)
-        seen += [each["number"] for each in answer.json()]
-        link = answer.links.get("next")
-        address = link["url"].removeprefix(headers.PREFIX) if link else ""
-    assert seen == [5, 4, 3, 2, 1]
+    seen = _all_pages(api(), "/artifacts/bot/versions?limit=2")
+    assert [each["number"] for each in seen] == [5, 4, 3, 2, 1]
+
+
+def test_a_history_is_read_in_pages_over_all_aliases(bot: Maker, api: Api, beneath: StoredRegistry) -> None:
+    for version, alias in ((1, "a"), (1, "b"), (2, "a"), (2, "b"), (1, "a")):
+        beneath.promotions.promote(f"bot:v{version}", alias)
+    seen = _all_pages(api(), "/artifacts/bot/promotions?limit=2")
+    moves = [(each["alias"], each["generation"]) for each in seen]
+    assert moves == [("a", 3), ("b", 2), ("a", 2), ("b", 1), ("a", 1)]
+    of_one = _all_pages(api(), "/artifacts/bot/promotions?alias=a&limit=1")
+    assert [each["generation"] for each in of_one] == [3, 2, 1]
+
+
+def test_rollouts_are_read_in_pages(bot: Maker, api: Api, beneath: StoredRegistry) -> None:
+    digest = beneath.catalog.resolve("bot:v1").digest
+    begun = [
+        beneath.deployments.begin(Target(f"d{turn}", 1, "bot", "bot", None, 0, 1, digest))
+        for turn in (1, 2, 3)
+    ]
+    seen = _all_pages(api(), "/rollouts?limit=2")
+    assert [each["id"] for each in seen] == [each.id for each in reversed(begun)]
 
 
 def test_the_cursor_of_another_list_is_refused(bot: Maker, api: Api) -> None:
