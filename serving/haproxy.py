@@ -91,7 +91,7 @@ class HAProxy:
         alive = self._child.is_alive()
         if alive and record is not None and record.fingerprint == self._shape(record):
             self._write(record.port, backends, fence)
-            await self._tell(backends)
+            await self._tell(backends, fence)
             return
         self._start(backends, fence, beside=alive)
         await self._until_it_routes(backends)
@@ -149,24 +149,32 @@ class HAProxy:
                 )
             await asyncio.sleep(0.02)
 
-    async def _tell(self, backends: Mapping[int, str]) -> None:
-        """Change what the running process routes; what comes is added before what goes is taken out."""
+    async def _tell(self, backends: Mapping[int, str], fence: Fence) -> None:
+        """Change what the running process routes; what comes is added before what goes is taken out.
+
+        Whether a newer controller has come is looked at before each command: this one may have been stopped
+        between any two of them. What slips through all the same, the newer one puts right when it looks next.
+        """
         states = await self._states()
         for index, endpoint in sorted(backends.items()):
             state = states.get(index)
             if state is None or not state.gets_requests or state.endpoint != endpoint:
                 host, _, port = endpoint.removeprefix("http://").rpartition(":")
                 server = f"{BACKEND}/r{index}"
-                await self._ask(f"set server {server} addr {host} port {port}")
-                await self._ask(f"set server {server} state ready; set server {server} health up")
+                await self._order(f"set server {server} addr {host} port {port}", fence)
+                await self._order(f"set server {server} state ready; set server {server} health up", fence)
         for index, state in states.items():
             if index not in backends and state.gets_requests:
-                await self._ask(f"set server {BACKEND}/r{index} state maint")
+                await self._order(f"set server {BACKEND}/r{index} state maint", fence)
         after = {index: s.endpoint for index, s in (await self._states()).items() if s.gets_requests}
         if after != dict(backends):
             raise EngineUnavailable(
                 f"HAProxy routes to {after} instead of {dict(backends)}.", remedy="It is told again shortly."
             )
+
+    async def _order(self, command: str, fence: Fence) -> None:
+        self._check_authority(fence)
+        await self._ask(command)
 
     async def _states(self) -> dict[int, ServerState]:
         return server_states(await self._ask(f"show stat {BACKEND} 4 -1"))

@@ -285,3 +285,29 @@ def test_a_controller_that_was_replaced_routes_nothing(folder: Path) -> None:
             assert (await proxy.observe()).routed == {0: first}
 
     with_proxy(folder, work)
+
+
+def test_a_controller_that_is_replaced_between_two_commands_gives_no_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped by SIGSTOP after its first command, say, and continued when another leads."""
+
+    async def work(proxy: HAProxy) -> None:
+        one, two = Backend("one"), Backend("two")
+        async with listening(one, two) as (first, second):
+            await proxy.route({0: first}, Fence(1, 1, 1))
+            stale, newer = HAProxy(folder, EXECUTABLE or ""), HAProxy(folder, EXECUTABLE or "")
+            command = stale._ask
+
+            async def then_replaced(text: str) -> str:
+                answer = await command(text)
+                if text.startswith("set server"):
+                    await newer.route({0: first}, Fence(1, 2, 1))
+                return answer
+
+            monkeypatch.setattr(stale, "_ask", then_replaced)
+            with pytest.raises(StaleController):
+                await stale.route({1: second}, Fence(1, 1, 2))
+            assert (await proxy.observe()).routed == {0: first}
+
+    with_proxy(folder, work)
