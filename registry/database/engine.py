@@ -20,6 +20,7 @@ from registry.errors import DatabaseUnavailable, InvalidSetting, PodiumError
 
 Row = tuple[Any, ...]
 _CHECK_PAGES = sql("PRAGMA quick_check(1)")
+_TURN_SECONDS = 20.0
 
 
 class UniqueViolation(Exception):
@@ -185,6 +186,7 @@ class Database:
         self.now = now
         self._engine = _engine(self.url)
         self._open = threading.local()
+        self._writing = threading.Lock()
 
     @property
     def path(self) -> Path | None:
@@ -210,7 +212,7 @@ class Database:
         if joined is not None:
             yield joined
             return
-        with self._connection() as connection:
+        with self._turn(), self._connection() as connection:
             transaction = self._begin(connection)
             self._open.transaction = transaction
             try:
@@ -260,6 +262,19 @@ class Database:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """SQLite has one writer, and who waits for it looks again ever more seldom: threads queue here first.
+
+        Whoever has waited for very long is left to SQLite, which knows of other processes too.
+        """
+        taken = self.dialect == "sqlite" and self._writing.acquire(timeout=_TURN_SECONDS)
+        try:
+            yield
+        finally:
+            if taken:
+                self._writing.release()
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:
