@@ -7,6 +7,8 @@ durable. They are copies: never links into the store or the cache, which the rec
 from __future__ import annotations
 
 import errno
+import fcntl
+import glob
 import hashlib
 import os
 import secrets
@@ -14,7 +16,7 @@ import shutil
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from registry import crashpoints
@@ -30,6 +32,7 @@ from registry.content.reading import ChunkSource, damaged_file
 from registry.errors import ContentDamaged, InvalidInput, PodiumError, StoreFull
 
 _MOST_FILES_AT_ONCE = 4
+_PARTIAL = ".partial"
 _FLUSH_FROM = 8 << 20  # bytes: such chunks go to the disk while others are hashed, not all at the file's end
 
 #: Chunks of one file on their way, in its order: when it is written, in which buffer, how large.
@@ -55,9 +58,9 @@ def materialise(
     _check_destination(destination)
     with _translated(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
-        aside = destination.parent / f".{destination.name}.{secrets.token_hex(4)}.partial"
+        _remove_abandoned(destination)
+        aside, lock = _folder_aside(destination)
         try:
-            aside.mkdir()
             _Download(aside, ChunkSource(store, cache), progress or Silent()).run(manifest)
             _sync_folders(aside)
             crashpoints.reached("download.written")
@@ -66,6 +69,46 @@ def materialise(
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
+        finally:
+            _unlock(lock)
+
+
+def _folder_aside(destination: Path) -> tuple[Path, int | None]:
+    """A new folder next to the destination, and its lock, which says that somebody still writes there."""
+    while True:
+        aside = destination.parent / f".{destination.name}.{secrets.token_hex(4)}{_PARTIAL}"
+        aside.mkdir()
+        lock = _lock(aside, wait=True)
+        if aside.exists():
+            return aside, lock
+        _unlock(lock)  # another download took it for abandoned, before it was locked
+
+
+def _remove_abandoned(destination: Path) -> None:
+    """Remove what killed downloads to the same place have left: nobody holds the locks of those."""
+    for left in destination.parent.glob(f".{glob.escape(destination.name)}.*{_PARTIAL}"):
+        lock = _lock(left, wait=False)
+        if lock is not None:
+            shutil.rmtree(left, ignore_errors=True)
+            _unlock(lock)
+
+
+def _lock(folder: Path, *, wait: bool) -> int | None:
+    """A lock that ends with its process; None where another has it, or the file system knows no locks."""
+    with suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return opened
+        except BaseException:
+            os.close(opened)
+            raise
+    return None
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 def _check_destination(destination: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import threading
 from pathlib import Path
@@ -62,6 +63,22 @@ def _cached(tmp_path: Path) -> dict[str, Path]:
 
 def _siblings(tmp_path: Path) -> set[str]:
     return {path.name for path in tmp_path.iterdir()}
+
+
+def test_what_a_killed_download_left_is_removed_and_what_another_writes_is_not(
+    tmp_path: Path, local: LocalStore, manifest: Manifest
+) -> None:
+    written = write_dataset(tmp_path / ".out.1.partial", _FILES)
+    write_dataset(tmp_path / ".out.2.partial", _FILES)
+    write_dataset(tmp_path / ".output.3.partial", _FILES)
+    writer = os.open(written, os.O_RDONLY)
+    fcntl.flock(writer, fcntl.LOCK_EX)
+    materialise(manifest, tmp_path / "out", local)
+    os.close(writer)
+    assert {name for name in _siblings(tmp_path) if name.startswith(".")} == {
+        ".out.1.partial",
+        ".output.3.partial",
+    }
 
 
 def test_the_folder_has_exactly_the_files(tmp_path: Path, local: LocalStore, manifest: Manifest) -> None:
