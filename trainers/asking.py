@@ -29,6 +29,7 @@ class Requests:
         self._code = code.resolve()
         self._change = change_of(run.captured)
         self._inside = inside_of(run.captured)
+        self._earlier = earlier_of(run.captured)
         # What a person asked to have done anew is done, whatever is in the cache.
         self._anew = {run.captured.get("fork", {}).get("begin"), self._inside and self._inside.place}
 
@@ -38,8 +39,9 @@ class Requests:
         Raises:
             InvalidInput, KindMismatch, NotFound: what it is given cannot be used.
         """
-        if self._change is not None and self._change.place == place:
-            given = {**given, **self._change.arguments, **self._change.inputs}
+        for change in (*(change_of({"fork": each}) for each in self._earlier), self._change):
+            if change is not None and change.place == place:
+                given = {**given, **change.arguments, **change.inputs}
         known = {name: _content(name, value) for name, value in given.items() if isinstance(value, Artifact)}
         request = task.request({**given, **{name: content.value for name, content in known.items()}})
         contents = {
@@ -69,12 +71,18 @@ class Requests:
         )
 
     def _entered(self, request: RunRequest, place: str) -> RunRequest:
-        """With what a fork that begins inside this step keeps and changes there."""
-        if self._inside is None or self._inside.place != place:
+        """With what a fork that begins inside this step keeps and changes there, and what earlier ones do."""
+        entered = [
+            inside for inside in map(_inside_record, self._earlier) if inside and inside.place == place
+        ]
+        earlier = tuple(fork_record(None, each.change, each.inside) for each in entered)
+        inside = self._inside if self._inside is not None and self._inside.place == place else None
+        if inside is None and not earlier:
             return request
-        inside = self._inside
-        fork = {"of": self._run.id, **fork_record(inside.begin, inside.change, inside.inside)}
-        return replace(request, kept=inside.kept, captured={**request.captured, "fork": fork})
+        own = fork_record(inside.begin, inside.change, inside.inside) if inside else {}
+        fork = {"of": self._run.id, **own, **({"earlier": earlier} if earlier else {})}
+        kept = inside.kept if inside else request.kept
+        return replace(request, kept=kept, captured={**request.captured, "fork": fork})
 
     def _resolve(self, reference: str) -> StoredContent:
         """Something in the registry that the pipeline's code names."""
@@ -116,9 +124,24 @@ def change_of(captured: Mapping[str, Any]) -> Change | None:
     return _change(captured.get("fork", {}).get("change"))
 
 
+def earlier_of(captured: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """What the forks that a run was forked from did differently, the first one first, from its record."""
+    return tuple(captured.get("fork", {}).get("earlier", ()))
+
+
+def with_earlier(captured: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """What a fork of a run does differently because that run did: its own changes after those it had."""
+    own = fork_record(None, change_of(captured), inside_of(captured))
+    return (*earlier_of(captured), *([own] if own else []))
+
+
 def inside_of(captured: Mapping[str, Any]) -> Inside | None:
     """The step inside of which a forked run begins, from its record; None where it begins with a step."""
     return _inside(captured.get("fork", {}).get("inside"))
+
+
+def _inside_record(record: Mapping[str, Any]) -> Inside | None:
+    return _inside(record.get("inside"))
 
 
 def _change(stored: Mapping[str, Any] | None) -> Change | None:

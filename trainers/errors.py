@@ -12,7 +12,7 @@ Refused
 |       |-- NonRecoverableError
 |       `-- RemoteError        and by the type of the task's own exception, where that can be imported
 `-- PipelineDiverged
-InvalidInput     TaskNotFound, InvalidResult
+InvalidInput     TaskNotFound, InvalidResult, NotOffered
 Unavailable      NoWorker
 """
 
@@ -85,6 +85,10 @@ class TaskNotFound(InvalidInput):
 
 class InvalidResult(InvalidInput):
     """A task returned something other than what it says it returns."""
+
+
+class NotOffered(InvalidInput):
+    """Something of a task that no executor of podium's can give it."""
 
 
 class NoWorker(Unavailable):

@@ -13,7 +13,7 @@ from registry.errors import InvalidInput, PodiumError
 from registry.protocol import Registry
 from registry.runs import Run, RunRequest
 from registry.steps import Change, Inside, find, kept, names
-from trainers.asking import fork_record
+from trainers.asking import fork_record, with_earlier
 from trainers.caching import code_of
 from trainers.locating import load_task, split
 from trainers.parameters import to_plain
@@ -63,7 +63,7 @@ def rerun(
     ``start`` is ``train``, or ``outer/train`` for a step of the step ``outer``; what came before it in
     ``outer`` is reused as well. ``changes`` are arguments of that step, or of one that it is in, by
     parameter. One that was handed on to the step is changed where it came from, unless a step that is reused
-    was given it, too.
+    was given it, too. What the run did differently because it was a fork itself, this one does as well.
 
     Raises:
         NotFound, InvalidInput: there is no such step or parameter; the message lists those that there are.
@@ -83,6 +83,8 @@ def rerun(
         "set": {name: str(value) for name, value in (changes or {}).items()},
         **_record(levels, divided[1:]),
     }
+    if earlier := with_earlier(found.captured):
+        fork["earlier"] = earlier
     request = replace(request, captured={**request.captured, "fork": fork})
     return Resumed(
         registry.steps.fork(request, [each.id for each in levels[0].kept] if levels else ()), notices, changed

@@ -22,6 +22,7 @@ from registry.resources import Resources
 from registry.runs import RunRequest
 from registry.suggesting import did_you_mean
 from registry.values import Role
+from trainers.offered import check_offered
 from trainers.parameters import Parameter, parameters_of, result_classes, to_plain
 from trainers.secrets import check_secrets, check_variables
 from trainers.stepping import current_stepper
@@ -102,14 +103,15 @@ class Task(Generic[P, R]):
             _check_cache(options["cache"])
         changed = copy.copy(self)
         vars(changed).update(options)
-        changed._check_inline()
+        changed._check_inline(own_resources=options.get("resources") is not None)
         return changed
 
-    def _check_inline(self) -> None:
+    def _check_inline(self, *, own_resources: bool = False) -> None:
         """Refuse what a driver does not do for a step in its own process."""
         if not self.inline:
             return
         given = [name for name in _NOT_INLINE if getattr(self, name)]
+        given += ["resources of its own"] if own_resources else []
         if self.timeout is not None and not inspect.iscoroutinefunction(self.function):
             given.append("timeout")  # nothing could end a plain call
         if given:
@@ -265,8 +267,10 @@ class TaskEnvironment:
     pool: str = "default"
     secrets: Sequence[str] = ()  # what its tasks are given in their environment: see `trainers.secrets`
     env: Mapping[str, str] = field(default_factory=dict)  # ... and what is no secret, by name
+    depends_on: Sequence[str] = ()  # what the environment is made of: refused, see `trainers.offered`
 
     def __post_init__(self) -> None:
+        check_offered(depends_on=self.depends_on)
         check_secrets(self.secrets)
         check_variables(self.env)
 
@@ -288,6 +292,7 @@ class TaskEnvironment:
         roles: Mapping[str, Role] | None = None,
         cache: str | None = None,
         inline: bool = False,
+        interruptible: bool = False,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(
         self,
@@ -305,6 +310,7 @@ class TaskEnvironment:
         roles: Mapping[str, Role] | None = None,
         cache: str | None = None,
         inline: bool = False,
+        interruptible: bool = False,
     ) -> Any:
         """Make a function a task of this environment.
 
@@ -319,10 +325,14 @@ class TaskEnvironment:
         ``cache="auto"`` lets a step be reused wherever the same code was given the same. ``inline`` has its
         driver do it in its own process: for what takes milliseconds and returns plain values. Of the options
         such a step has the ``timeout`` alone, where its function is ``async``.
+
+        ``interruptible`` is refused (`NotOffered`): any worker may be stopped, and where that matters a pool
+        says which machines a task goes to.
         """
+        check_offered(interruptible=interruptible)
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
-            return Task(
+            made = Task(
                 function,
                 name=name,
                 resources=resources or self.resources,
@@ -339,5 +349,7 @@ class TaskEnvironment:
                 cache=cache,
                 inline=inline,
             )
+            made._check_inline(own_resources=resources is not None)
+            return made
 
         return decorate if function is None else decorate(function)

@@ -101,6 +101,15 @@ def test_rerun_does_a_step_and_what_follows_with_another_argument(
     assert before["prepare"]["run"] in json.dumps(node)
 
 
+def test_a_fork_of_a_fork_keeps_what_the_first_one_changed(podium: Podium, pipelines: Pipelines) -> None:
+    first = run(podium, pipelines, "post_train")
+    other = podium("runs", "rerun", first["run"], "--from", "train", "--set", "name=other")
+    last = podium("runs", "rerun", other["run"], "--from", "train", "--set", "lr=0.5")
+    assert last["result"]["score"] == 0.5
+    counted = Counter(pipelines.executions())
+    assert (counted["train"], counted["other"]) == (1, 2)
+
+
 def test_rerun_of_one_arm_leaves_the_others(podium: Podium, pipelines: Pipelines) -> None:
     first = run(podium, pipelines, "sweep", "--rates", "[1, 2]")
     assert first["result"] == [1.0, 2.0]
@@ -136,6 +145,10 @@ def test_rerun_from_a_step_of_a_step_leaves_what_came_before_it_in_there(
     outer = podium("runs", "tree", again["run"])["steps"]
     assert [step["reused"] for step in outer] == [True, False, False]
     assert [step["reused"] for step in outer[1]["steps"]] == [True, False, False]
+    # Done as a whole once more, the second pipeline is still given what was set in it.
+    before = len(pipelines.executions())
+    podium("runs", "rerun", again["run"], "--from", "post_train#2")
+    assert sorted(pipelines.executions()[before:]) == sorted(["prepare", "other", "evaluate", "unlike"])
     # What was reused as a whole can be entered, too: its steps are those of the run that did it.
     third = podium("runs", "rerun", again["run"], "--from", "post_train#1/evaluate")
     inner = podium("runs", "tree", third["run"])["steps"][0]["steps"]

@@ -11,7 +11,7 @@ from registry.errors import InvalidInput, KindMismatch
 from registry.resources import Resources
 from registry.values import Role
 from trainers.catalogue import recipe, recipe_names
-from trainers.errors import TaskNotFound
+from trainers.errors import NotOffered, TaskNotFound
 from trainers.parameters import options_to_mapping
 from trainers.tasks import Task, TaskEnvironment
 
@@ -192,7 +192,19 @@ def test_variables_are_recorded_with_the_run() -> None:
     assert type(conditions).from_json(conditions.to_json()) == conditions
 
 
-@pytest.mark.parametrize("option", [{"retries": 1}, {"cache": "auto"}, {"publish": "a"}, {"timeout": 1.0}])
+def test_what_no_executor_offers_is_refused_by_name() -> None:
+    with pytest.raises(NotOffered, match="'depends_on'"):
+        TaskEnvironment("cpu", depends_on=["vllm"])
+    with pytest.raises(NotOffered, match="'interruptible'") as refused:
+        TaskEnvironment("cpu").task(interruptible=True)(lambda: 1)
+    assert "--pool" in refused.value.remedy
+    assert TaskEnvironment("cpu", depends_on=()).task(interruptible=False)(lambda: 1)() == 1
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"retries": 1}, {"cache": "auto"}, {"publish": "a"}, {"timeout": 1.0}, {"resources": Resources(cpu=2)}],
+)
 def test_what_a_driver_cannot_do_for_a_step_of_its_own_process_is_refused(option: dict[str, Any]) -> None:
     env = TaskEnvironment("cpu")
     with pytest.raises(InvalidInput, match=f"no {next(iter(option))}"):
