@@ -39,9 +39,10 @@ class Runs(Protocol):
         state: RunState | None = None,
         task: str | None = None,
         parent: str | None = None,
+        before: str | None = None,
         limit: int = 50,
     ) -> Sequence[Run]:
-        """Newest first."""
+        """Newest first. With ``before`` only those that were queued before that run."""
 
     def attempts(self, run: str) -> Sequence[Attempt]:
         """Every execution of a run so far, the first one first."""

@@ -40,6 +40,9 @@ _LIST = sql(f"""
     WHERE (CAST(:state AS TEXT) IS NULL OR state = :state)
       AND (CAST(:task AS TEXT) IS NULL OR task = :task)
       AND (CAST(:parent AS TEXT) IS NULL OR parent = :parent)
+      AND (CAST(:before AS TEXT) IS NULL OR (queued_at, id) < (
+          SELECT last.queued_at, last.id FROM run last WHERE last.id = :before
+      ))
     ORDER BY queued_at DESC, id DESC LIMIT :limit
 """)
 _SET_ROLE = sql("UPDATE run_input SET role = :role WHERE run = :run AND parameter = :parameter")
@@ -124,9 +127,16 @@ class StoredRuns:
         state: RunState | None = None,
         task: str | None = None,
         parent: str | None = None,
+        before: str | None = None,
         limit: int = 50,
     ) -> list[Run]:
-        asked = {"state": state.value if state else None, "task": task, "parent": parent, "limit": limit}
+        asked = {
+            "state": state.value if state else None,
+            "task": task,
+            "parent": parent,
+            "before": before,
+            "limit": limit,
+        }
         found = self._list(**asked)
         return [*self._list(**asked)] if self._waited_too_long(found) else [*found]
 

@@ -188,7 +188,7 @@ _LINES: dict[str, list[_Line]] = {
         ("apply", "PUT", "/apps/{app}", _PROMOTER),
     ],
     "runs": [
-        ("list", "GET", "/runs", _VIEWER),
+        ("list", "GET", "/runs", _VIEWER, {"page": "before", "page_key": "id"}),
         ("queue", "POST", "/runs", _TRAINER),
         ("expire", "POST", "/runs/expirations", _TRAINER, {"repeatable": True, "audited": False}),
         ("get", "GET", "/runs/{run}", _VIEWER),

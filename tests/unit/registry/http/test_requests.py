@@ -16,6 +16,8 @@ from registry.deployments import Target
 from registry.errors import ServerMismatch
 from registry.http import shell
 from registry.remote.transport import Transport
+from registry.resources import Resources
+from registry.runs import RunRequest
 from registry.store.stored import StoredRegistry
 from registry.wire import headers
 from tests.common.registries import Maker, ServedPlace
@@ -130,6 +132,15 @@ def test_a_history_is_read_in_pages_over_all_aliases(bot: Maker, api: Api, benea
     assert moves == [("a", 3), ("b", 2), ("a", 2), ("b", 1), ("a", 1)]
     of_one = _all_pages(api(), "/artifacts/bot/promotions?alias=a&limit=1")
     assert [each["generation"] for each in of_one] == [3, 2, 1]
+
+
+def test_runs_are_read_in_pages_also_those_of_one_task(api: Api, beneath: StoredRegistry) -> None:
+    wanted = [RunRequest(task, resources=Resources(cpu=1)) for task in ("a", "b", "a", "a")]
+    queued = [beneath.runs.queue(request) for request in wanted]
+    seen = _all_pages(api(), "/runs?limit=2")
+    assert [each["id"] for each in seen] == [each.id for each in reversed(queued)]
+    of_one = _all_pages(api(), "/runs?task=a&limit=1")
+    assert [each["id"] for each in of_one] == [queued[turn].id for turn in (3, 2, 0)]
 
 
 def test_rollouts_are_read_in_pages(bot: Maker, api: Api, beneath: StoredRegistry) -> None:
