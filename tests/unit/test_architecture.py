@@ -62,8 +62,9 @@ def _is_importable(module: str) -> bool:
 
 
 def test_importing_the_registry_loads_neither_its_database_nor_its_store_libraries() -> None:
-    loaded = _modules_after("import registry")
+    loaded = _modules_after("import registry, registry.cli")  # commands are loaded in main()
     assert not loaded & {"alembic", "boto3", "botocore", "nats", "pydantic", "rich", "sqlalchemy", "sqlmodel"}
+    assert "click" not in loaded
 
 
 def test_no_command_loads_a_model_library_before_it_runs() -> None:
