@@ -36,7 +36,8 @@ def test_the_picture_is_sound_xml_with_a_bar_for_each_share() -> None:
     picture = xml.fromstring(as_svg(summary(), ROWS))
     bars = [float(each.attrib["width"]) for each in picture if each.tag.endswith("rect")]
     labels = [each.text for each in picture if each.tag.endswith("text")]
-    assert "<sales>" in labels
+    assert "<sales> (1)" in labels
+    assert "accuracy 0.250 → 0.750: better (+0.500, 95 % +0.100 to +0.900, p 0.012, 3 examples)" in labels
     assert (len(bars), max(bars), bars[0]) == (4, bars[3], 0.0)  # labels by name, base above tuned
     assert bars[2] == bars[3] / 2
 
@@ -47,3 +48,12 @@ def test_without_labels_and_without_a_base_there_is_the_score_alone() -> None:
     picture = xml.fromstring(as_svg(summary(base=None), rows))
     assert len([each for each in picture if each.tag.endswith("rect")]) == 1
     assert "| accuracy | - | 0.750 | - | - | 3 |" in as_markdown(summary(base=None), rows)
+
+
+def test_what_may_be_luck_is_not_called_better() -> None:
+    maybe = summary()
+    maybe["comparison"]["accuracy"]["p_value"] = 0.2
+    assert "no sure difference" in as_svg(maybe, ROWS)
+    lower = summary()
+    lower["metrics"]["accuracy"]["higher_is_better"] = False
+    assert ": worse (" in as_svg(lower, ROWS)
