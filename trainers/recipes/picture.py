@@ -57,8 +57,9 @@ def as_svg(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
     bottom = top + len(bars) * (2 * _BAR + _GAP)
     height = bottom + (26 if shares else 8)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-12 0 {_WIDTH + 24} {height}" width="{_WIDTH + 24}" '
-        f'height="{height}" font-family="system-ui, sans-serif" font-size="12" fill="{_INK}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-12 0 {_WIDTH + 24} {height}" '
+        f'width="{_WIDTH + 24}" height="{height}" role="img" fill="{_INK}" '
+        f'font-family="system-ui, sans-serif" font-size="12" '
         f'style="background:#fff"><title>{escape(heading)}: {escape("; ".join(found))}</title>',
         f'<text x="0" y="18" font-size="15" font-weight="600">{escape(heading)}</text>',
         *(f'<text x="0" y="{40 + _LINE * i}">{escape(line)}</text>' for i, line in enumerate(found)),
