@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from trainers.gathering import gather_map as gather_map
     from trainers.journalled import now as now
     from trainers.journalled import random as random
+    from trainers.reports import report as report
     from trainers.tasks import Task as Task
     from trainers.tasks import TaskEnvironment as TaskEnvironment
     from trainers.worker import run_worker as run_worker
@@ -52,6 +53,7 @@ _HOMES = {
     "random": "trainers.journalled",
     "recipe": "trainers.catalogue",
     "recover": "trainers.forking",
+    "report": "trainers.reports",
     "rerun": "trainers.forking",
     "resumable": "trainers.checkpoints",
     "run_worker": "trainers.worker",
@@ -78,6 +80,7 @@ __all__ = [
     "random",
     "recipe",
     "recover",
+    "report",
     "rerun",
     "resumable",
     "run_worker",

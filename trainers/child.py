@@ -9,6 +9,7 @@ import inspect
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from trainers.driving import Driver
 from trainers.locating import load_task
 from trainers.outcome import describe, write_failure, write_loaded, write_outcome
 from trainers.patience import insist
-from trainers.progress import say, say_step
+from trainers.progress import NOT_CURVES, say, say_step
+from trainers.reports import report
 from trainers.secrets import secret_names
 from trainers.tasks import Task
 
@@ -64,11 +66,14 @@ def carry_out(registry: Registry, run: Run, folder: Path) -> Outcome:
     """Run the task of ``run`` in ``folder``, and store what it returns."""
     task = _load(registry, run, folder / "code")
     checkpoints = Checkpoints(registry, run.id, folder / "checkpoints", say=say)
+    report.begin(registry, run.id)
     try:
         outcome = _call(task, run, registry, folder, checkpoints)
     except BaseException:
         checkpoints.close(failed=True)
         raise
+    finally:
+        report.close()
     checkpoints.close()
     reached("run.uploaded")
     return outcome
@@ -115,8 +120,15 @@ def _say_roles(registry: Registry, run: Run, task: Task[..., Any]) -> None:
 
 def _provided(task: Task[..., Any], here: Path, checkpoints: Checkpoints) -> dict[str, Any]:
     """What a run gives to the tasks that ask for it."""
-    provides = {"checkpoints": checkpoints, "output": here / "output", "on_log": say_step}
+    provides = {"checkpoints": checkpoints, "output": here / "output", "on_log": _tell_step}
     return {name: provides[name] for name in task.provided}
+
+
+def _tell_step(step: int, logged: Mapping[str, float]) -> None:
+    """A step of a training, to the log and to the curves."""
+    say_step(step, logged)
+    curves = {name: value for name, value in logged.items() if name not in NOT_CURVES}
+    report.log(curves, step=step)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,9 @@ _BETWEEN = 5.0
 _SHOWN = {"loss": "loss", "mean_token_accuracy": "accuracy", "grad_norm": "gradient", "learning_rate": "lr"}
 _QUIET = {"entropy", "epoch", "num_tokens", "steps", "seconds_left"}
 
+#: Numbers of a step that say where it stands and not how it went.
+NOT_CURVES = frozenset({"epoch", "num_tokens", "steps", "seconds_left"})
+
 
 def say(line: str) -> None:
     """Print a line at once: whoever follows the log waits for it."""

@@ -26,6 +26,7 @@ _OF_RUNS = frozenset(
         "chunks.transfer",
         "checkpoints.mark_damaged",
         "leases.beat",
+        "measures.add",
         "runs.append_log",
         "runs.cancel",
         "runs.note",

@@ -36,6 +36,8 @@ LIBRARIES = (
         "dagre.min.js",
         ("LICENSE", "dist/dagre.min.js.LEGAL.txt"),
     ),
+    Library("uplot", "1.6.32", "dist/uPlot.iife.min.js", "uplot.min.js"),
+    Library("uplot", "1.6.32", "dist/uPlot.min.css", "uplot.min.css"),
 )
 
 

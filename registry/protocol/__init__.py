@@ -11,6 +11,7 @@ from registry.protocol.deployments import Deployments
 from registry.protocol.events import Deliveries, Events
 from registry.protocol.identity import Identity
 from registry.protocol.leases import Leases
+from registry.protocol.measures import Measures
 from registry.protocol.operations import ClientKeys, Operations
 from registry.protocol.promotions import Evaluations, Lineage, Promotions
 from registry.protocol.registry import Registry
@@ -28,6 +29,7 @@ __all__ = [
     "Identity",
     "Leases",
     "Lineage",
+    "Measures",
     "Operations",
     "Promotions",
     "Registry",

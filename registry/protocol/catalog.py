@@ -70,5 +70,6 @@ class Catalog(Protocol):
         """Remove a version that nothing needs.
 
         Raises:
-            VersionInUse: an alias holds it, held it within its rollback window, or a deployment uses it.
+            VersionInUse: an alias holds it, held it within its rollback window, a deployment uses it, or a
+                gate judges on it.
         """

@@ -11,6 +11,7 @@ from registry.protocol.deployments import Deployments
 from registry.protocol.events import Deliveries, Events
 from registry.protocol.identity import Identity
 from registry.protocol.leases import Leases
+from registry.protocol.measures import Measures
 from registry.protocol.operations import ClientKeys, Operations
 from registry.protocol.promotions import Evaluations, Lineage, Promotions
 from registry.protocol.runs import Checkpoints, Runs, Steps, Workers
@@ -55,6 +56,8 @@ class Registry(Protocol):
     def runs(self) -> Runs: ...
     @property
     def checkpoints(self) -> Checkpoints: ...
+    @property
+    def measures(self) -> Measures: ...
     @property
     def steps(self) -> Steps: ...
     @property

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Identity,
         Leases,
         Lineage,
+        Measures,
         Operations,
         Promotions,
         Runs,
@@ -151,6 +152,10 @@ class RemoteRegistry:
     @cached_property
     def checkpoints(self) -> Checkpoints:
         return cast("Checkpoints", RemoteCheckpoints(self._transport, self._server.files))
+
+    @cached_property
+    def measures(self) -> Measures:
+        return cast("Measures", self._facet("measures"))
 
     @cached_property
     def steps(self) -> Steps:

@@ -26,6 +26,7 @@ from registry.store.files import FileStore
 from registry.store.identity import StoredIdentity
 from registry.store.leases import StoredLeases
 from registry.store.lineage import StoredLineage
+from registry.store.measures import StoredMeasures
 from registry.store.operations import StoredOperations
 from registry.store.outbox import StoredEvents
 from registry.store.promotions import StoredPromotions
@@ -129,6 +130,10 @@ class StoredRegistry:
     @cached_property
     def checkpoints(self) -> StoredCheckpoints:
         return StoredCheckpoints(self._session, self._files)
+
+    @cached_property
+    def measures(self) -> StoredMeasures:
+        return StoredMeasures(self._session)
 
     @cached_property
     def steps(self) -> StoredSteps:

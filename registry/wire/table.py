@@ -17,6 +17,7 @@ from registry.protocol import (
     Events,
     Leases,
     Lineage,
+    Measures,
     Operations,
     Promotions,
     Runs,
@@ -46,6 +47,7 @@ FACETS: dict[str, type] = {
     "apps": Apps,
     "runs": Runs,
     "checkpoints": Checkpoints,
+    "measures": Measures,
     "steps": Steps,
     "workers": Workers,
     "identity": Identity,
@@ -206,6 +208,10 @@ _LINES: dict[str, list[_Line]] = {
     "checkpoints": [
         ("of", "GET", "/runs/{run}/checkpoints", _VIEWER),
         ("mark_damaged", "POST", "/checkpoints/damages", _TRAINER, {"repeatable": True}),
+    ],
+    "measures": [
+        ("add", "POST", "/runs/{run}/measures", _TRAINER, {"audited": False}),
+        ("of", "GET", "/runs/{run}/measures", _VIEWER),
     ],
     "steps": [
         ("of", "GET", "/runs/{run}/steps", _VIEWER),

@@ -50,6 +50,7 @@ def upgrade() -> None:
     _create_promotion()
     _create_run_input()
     _create_run_log()
+    _create_run_measure()
     _create_run_output()
     _create_score()
     _create_tag()
@@ -59,6 +60,7 @@ def downgrade() -> None:
     op.drop_table("tag")
     op.drop_table("score")
     op.drop_table("run_output")
+    op.drop_table("run_measure")
     op.drop_table("run_log")
     op.drop_table("run_input")
     op.drop_table("promotion")
@@ -852,6 +854,21 @@ def _create_run_log() -> None:
         sa.Column("sequence", sa.Integer(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["run"],
+            ["run.id"],
+        ),
+        sa.PrimaryKeyConstraint("run", "sequence"),
+    )
+
+
+def _create_run_measure() -> None:
+    op.create_table(
+        "run_measure",
+        sa.Column("run", sa.String(), nullable=False),
+        sa.Column("sequence", sa.Integer(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("measures", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
             ["run"],
             ["run.id"],
