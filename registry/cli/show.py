@@ -200,6 +200,6 @@ def list_(out: Output, pattern: str, limit: int, after: str) -> None:
 @click.argument("reference")
 @with_output
 def delete(out: Output, reference: str) -> None:
-    """Delete a version that no alias, rollback window or deployment needs."""
+    """Delete a version that no alias, rollback window, deployment or gate needs."""
     version = out.registry.catalog.delete(reference)
     out.show({"ref": version.ref, "digest": version.digest}, lambda: f"{version.ref} is deleted.")

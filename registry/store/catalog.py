@@ -17,7 +17,7 @@ from registry.references import Reference, check_name
 from registry.store import publishing, rows, values
 from registry.store.files import FileStore
 from registry.store.session import Session, check_text
-from registry.store.usage import deployments_using
+from registry.store.usage import deployments_using, gates_judging_on
 from registry.values import Artifact, Parent, Published, Stored, Version
 
 _ARTIFACTS = sql("""
@@ -153,6 +153,8 @@ class StoredCatalog:
             raise _in_use(
                 version, f"the deployment '{user}' serves it", "Deploy it without this version first."
             )
+        for gate in gates_judging_on(reader, version):
+            raise _in_use(version, f"the gate '{gate}' judges on it", "Deploy it without this version first.")
         since = self._session.now() - self._rollback_window
         for alias, at in reader.all(_HELD_SINCE, version=key):
             if to_time(at) > since:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 
 from registry.database.engine import Transaction
 from registry.database.statements import sql
 from registry.errors import InvalidReference
 from registry.references import Reference
+from registry.values import Version
 
 _USING = sql("""
     SELECT deployment FROM route WHERE digest = :digest OR previous_digest = :digest
@@ -20,6 +22,7 @@ _NAMES = sql("""
     WHERE v.digest = :digest AND v.deleted_at IS NULL
 """)
 _DECLARED = sql("SELECT name, body FROM app_object WHERE kind = 'deployment'")
+_GATES = sql("SELECT name, body FROM app_object WHERE kind = 'gate'")
 _LIVED = sql("""
     SELECT DISTINCT generation, state, past FROM rollout WHERE artifact = :artifact AND alias = :alias
 """)
@@ -39,15 +42,30 @@ def deployments_using(reader: Transaction, digest: str) -> list[str]:
     return sorted(found)
 
 
+def gates_judging_on(reader: Transaction, version: Version) -> list[str]:
+    """Names of the gates whose rule asks what was measured on a version: without it none could pass again."""
+    names = {(version.artifact, version.number)}
+    found = set()
+    for gate, body in reader.all(_GATES):
+        rule = json.loads(body).get("rule")
+        data = _read(rule.get("on")) if isinstance(rule, dict) else ()
+        if any(_names(each, names, version.digest) for each in data):
+            found.add(gate)
+    return sorted(found)
+
+
 def _followed(declaration: dict[str, object]) -> Iterator[Reference]:
     """What a declaration follows. One that this version cannot read follows nothing that is known here."""
     serves = declaration.get("serves")
     texts = serves.values() if isinstance(serves, dict) else ()
     for text in chain([declaration.get("base")], texts):
-        try:
-            yield Reference.parse(str(text))
-        except InvalidReference:
-            continue
+        yield from _read(text)
+
+
+def _read(text: object) -> Iterator[Reference]:
+    """The reference that a declaration holds, if it holds one."""
+    with suppress(InvalidReference):
+        yield Reference.parse(str(text))
 
 
 def _names(reference: Reference, names: set[tuple[str, int]], digest: str) -> bool:

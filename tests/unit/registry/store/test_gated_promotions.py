@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from registry import crashpoints
-from registry.errors import AliasMoved, EvidenceMismatch, GateFailed, VersionNotFound
+from registry.errors import AliasMoved, EvidenceMismatch, GateFailed, VersionInUse, VersionNotFound
 from registry.events import EventType
 from registry.gates import Approved, BetterThanBase, BetterThanIncumbent, Gate, Rule, Threshold
 from registry.protocol import Registry
@@ -212,10 +213,19 @@ def test_rollback_asks_no_gate(registry: Registry, make: Maker, held_out: Versio
 def test_a_gate_whose_held_out_set_is_gone_says_so(
     registry: Registry, make: Maker, held_out: Version, bot: Version
 ) -> None:
-    guard(registry)
-    registry.catalog.delete("held-out:v1")
+    guard(registry, replace(ACCURATE, on="held-out:v2"))
     with pytest.raises(VersionNotFound):
         registry.promotions.promote("bot:v1", "production")
+
+
+def test_a_held_out_set_that_a_gate_judges_on_is_not_deleted(
+    registry: Registry, make: Maker, held_out: Version
+) -> None:
+    guard(registry)
+    with pytest.raises(VersionInUse, match="the gate 'accurate' judges on it"):
+        registry.catalog.delete("held-out:v1")
+    deploy(registry)
+    assert registry.catalog.delete("held-out:v1").number == 1
 
 
 def test_judging_moves_nothing_and_writes_no_event(
