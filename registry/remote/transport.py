@@ -13,7 +13,14 @@ from urllib.parse import quote
 
 import httpx
 from pydantic import ValidationError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from registry.errors import InvalidInput, PodiumError, ServerMismatch, ServerUnavailable, Unauthorized
 from registry.values import Origin
@@ -138,10 +145,10 @@ class Transport:
         # no answer of it is kept before the end.
         attempts = 1 if self.transaction is not None else _ATTEMPTS
         retrying = Retrying(
-            retry=retry_if_exception_type(httpx.TransportError),
+            retry=retry_if_exception_type(httpx.TransportError) | retry_if_result(_is_too_soon),
             stop=stop_after_attempt(attempts),
-            wait=wait_random_exponential(multiplier=0.05, max=1.0),
-            reraise=True,
+            wait=_pause,
+            retry_error_callback=_last,  # what came last counts, be it an answer or an error
         )
         try:
             return retrying(send)
@@ -229,6 +236,29 @@ class Transport:
             self.request("DELETE", f"/transactions/{id}")
         except PodiumError:
             return  # the server undoes by itself what nobody goes on with
+
+
+_GROWING = wait_random_exponential(multiplier=0.05, max=1.0)
+_LONGEST_PAUSE = 5.0
+
+
+def _is_too_soon(answer: httpx.Response) -> bool:
+    return answer.status_code == httpx.codes.TOO_MANY_REQUESTS
+
+
+def _pause(state: RetryCallState) -> float:
+    """Seconds until the next attempt: as long as the server asks for, if it does."""
+    outcome = state.outcome
+    if outcome is not None and not outcome.failed:
+        asked = outcome.result().headers.get("retry-after", "")
+        return min(float(asked), _LONGEST_PAUSE) if asked.isdecimal() else 1.0
+    return _GROWING(state)
+
+
+def _last(state: RetryCallState) -> httpx.Response:
+    assert state.outcome is not None
+    answer: httpx.Response = state.outcome.result()
+    return answer
 
 
 def _path(operation: Operation, arguments: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from registry.content.chunking import LARGEST
 from registry.deployments import Target
-from registry.errors import ServerMismatch
+from registry.errors import ServerMismatch, ServerUnavailable
 from registry.http import shell
 from registry.remote.transport import Transport
 from registry.resources import Resources
@@ -308,6 +308,32 @@ def test_a_server_that_is_too_old_is_told_of(level: str, expected: str) -> None:
     transport = Transport.to("http://old.example", "podium_x", http=httpx.MockTransport(old))
     with pytest.raises(ServerMismatch, match=expected):
         transport.request("GET", "/artifacts")
+
+
+def test_a_client_that_is_too_fast_waits_and_asks_again() -> None:
+    answers = [(429, {"retry-after": "0"}), (429, {"retry-after": "0"}), (200, {headers.LEVEL: "1"})]
+    given = iter(answers)
+
+    def busy(request: httpx.Request) -> httpx.Response:
+        status, head = next(given)
+        return httpx.Response(status, json=[], headers=head)
+
+    transport = Transport.to("http://busy.example", "podium_x", http=httpx.MockTransport(busy))
+    assert transport.request("GET", "/artifacts").json() == []
+    assert next(given, None) is None
+
+
+def test_a_server_that_never_answers_is_unavailable() -> None:
+    tried = []
+
+    def away(request: httpx.Request) -> httpx.Response:
+        tried.append(request)
+        raise httpx.ConnectError("refused")
+
+    transport = Transport.to("http://away.example", "podium_x", http=httpx.MockTransport(away))
+    with pytest.raises(ServerUnavailable, match="does not answer"):
+        transport.request("GET", "/artifacts")
+    assert len(tried) > 1
 
 
 def test_an_unknown_parameter_of_a_newer_client_is_told_of(api: Api) -> None:
