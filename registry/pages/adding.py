@@ -8,6 +8,8 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from registry.pages.access import add_access
+from registry.pages.approving import add_approving
 from registry.pages.artifacts import add_artifacts
 from registry.pages.comparing import add_comparing
 from registry.pages.live import add_live
@@ -26,6 +28,7 @@ def add(app: FastAPI) -> None:
     app.mount("/static", StaticFiles(directory=_STATIC), name="static")
     app.state.problem_page = problem_page  # for what no route of the pages answers
     add_section(app, Section(1, "Artifacts", "/artifacts"))
+    add_section(app, Section(5, "Access", "/access"))
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     pages = Pages()
 
@@ -40,4 +43,6 @@ def add(app: FastAPI) -> None:
     add_comparing(router, pages)
     add_moving(router, pages)
     add_promotions(router, pages)
+    add_approving(router)
+    add_access(router, pages)
     app.include_router(router)

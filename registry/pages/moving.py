@@ -12,6 +12,7 @@ from registry.errors import AliasMoved, InvalidRequest, Refused
 from registry.http.authorising import Asker
 from registry.http.performing import Act, Asked, Performer
 from registry.identity.roles import TeamRole
+from registry.pages.approving import may_approve, needed_role
 from registry.pages.plan import Plan, to_promote, to_roll_back
 from registry.pages.rendering import Pages
 from registry.pages.visiting import form, visitor
@@ -27,7 +28,9 @@ _Form = Annotated[dict[str, str], Depends(form)]
 def add_moving(router: APIRouter, pages: Pages) -> None:
     def show(request: Request, who: Asker, plan: Plan, problem: Refused | None = None) -> Response:
         status = status_of(problem) if problem else 200
-        return pages.show(request, "plan.html", who, status, plan=plan, problem=problem)
+        name, role = plan.target.artifact, needed_role(who.registry, plan.target.artifact, plan.alias)
+        may = role is not None and may_approve(who, name, role)
+        return pages.show(request, "plan.html", who, status, plan=plan, problem=problem, may_approve=may)
 
     @router.get("/artifacts/{name}/promote")
     def ask_to_promote(request: Request, who: _Visitor, name: str, alias: str, version: str) -> Response:

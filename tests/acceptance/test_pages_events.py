@@ -1,4 +1,4 @@
-"""The pages of events in a real browser, over a relay and a consumer that work."""
+"""The pages of events and of access in a real browser, over a relay and a consumer that work."""
 
 from __future__ import annotations
 
@@ -170,8 +170,24 @@ def test_a_viewer_sees_dead_letters_and_tries_none_again(
     wait_until(lambda: site.registry.deliveries.get(letter.id).state is done, 60, "it is not delivered")
 
 
-@pytest.mark.parametrize("path", ["/events", "/events/dead", "/events/subscriptions"])
-def test_a_page_of_events_is_no_wider_than_a_phone(site: Site, visit: Visitor, path: str) -> None:
+def test_a_token_is_made_by_button_shown_once_and_revoked(site: Site, visit: Visitor) -> None:
+    page = visit(TeamRole.ADMIN).go("/access")
+    page.get_by_text("New token…").click()
+    page.get_by_label("Who it is for").fill("ci-nightly")
+    page.get_by_label("Role").select_option("trainer")
+    page.get_by_role("button", name="Make the token").click()
+    secret = page.locator("#secret").inner_text()
+    assert site.registry.identity.authenticate(secret) is not None
+    page.get_by_role("link", name="Done").click()
+    row = page.get_by_role("row", name="ci-nightly")
+    row.get_by_text("Revoke…").click()
+    row.get_by_role("button", name="Revoke").click()
+    expect(page.get_by_role("row", name="ci-nightly").get_by_text("revoked")).to_be_visible()
+    assert site.registry.identity.authenticate(secret) is None
+
+
+@pytest.mark.parametrize("path", ["/events", "/events/dead", "/events/subscriptions", "/access"])
+def test_the_page_is_no_wider_than_a_phone(site: Site, visit: Visitor, path: str) -> None:
     page = visit(viewport=PHONE, color_scheme="dark").go(path)
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]

@@ -41,6 +41,7 @@ PAGES = (
     "/events/subscriptions",
     "/events/nothing",
     "/events/deliveries/nothing",
+    "/access",
 )
 
 
