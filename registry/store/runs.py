@@ -25,7 +25,7 @@ from registry.runs import (
     lease_name,
     pool_after,
 )
-from registry.store import run_attempts, run_queue, run_rows, values
+from registry.store import run_attempts, run_claims, run_queue, run_rows, values
 from registry.store.files import FileStore
 from registry.store.session import Session, to_json
 from registry.suggesting import did_you_mean
@@ -159,7 +159,7 @@ class StoredRuns:
         limit: int = 16,
         lenient: bool = False,
     ) -> Sequence[Claim]:
-        return run_attempts.claim(self._session, worker, free, total, pool, only, limit, lenient)
+        return run_claims.claim(self._session, worker, free, total, pool, only, limit, lenient)
 
     def set_roles(self, run: str, roles: Mapping[str, Role]) -> None:
         with self._session.writing() as transaction:
