@@ -128,7 +128,8 @@ class Driver:
 
     async def _end_of(self, run: Run) -> Run:
         assert self._loop is not None
-        arrival = self._waiting[run.id] = self._loop.create_future()
+        arrival: asyncio.Future[Run] = self._loop.create_future()
+        self._waiting[run.id] = arrival
         self._watch.add(run)
         self._database.submit(self._look)  # it may have ended before it was watched
         try:

@@ -59,7 +59,7 @@ async def _call(task: Callable[..., Any], config: Any, room: asyncio.Semaphore) 
 
 def _named(coroutine: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
     """Branches are called by their coroutine's name."""
-    coroutine.__name__ = name
+    coroutine.__name__ = name  # type: ignore[attr-defined]  # every coroutine of Python's own has it
     return coroutine
 
 

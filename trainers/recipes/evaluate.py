@@ -97,7 +97,8 @@ def evaluate(
 
     if not all(math.isfinite(each.nll) for each in scored):
         raise InvalidContent(f"{subject} gives no finite likelihoods: its weights are not sound.")
-    rows = [_row(*each) for each in zip(examples, scored, before or [None] * len(examples), strict=True)]
+    none: list[Scored | None] = [None] * len(examples)
+    rows = [_row(*each) for each in zip(examples, scored, before or none, strict=True)]
     summary = {
         "schema": SCHEMA,
         "evaluator": "evaluate",
@@ -116,7 +117,7 @@ def _load(base: Any, *, adapter: Any = None) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     say(f"loading {named(base)}")
-    model = AutoModelForCausalLM.from_pretrained(str(base), dtype="auto")
+    model: Any = AutoModelForCausalLM.from_pretrained(str(base), dtype="auto")
     if adapter is not None:
         try:
             model = PeftModel.from_pretrained(model, str(adapter))
@@ -126,7 +127,8 @@ def _load(base: Any, *, adapter: Any = None) -> PreTrainedModel:
                 remedy="Judge it with the base that it was trained on.",
             ) from error
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-    return model.to(device).eval()
+    ready: PreTrainedModel = model.to(device).eval()
+    return ready
 
 
 @contextmanager

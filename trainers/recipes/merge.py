@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from registry.artifacts import Adapter, Model
 from registry.content.safetensors import Header, read_header
@@ -112,4 +112,5 @@ def _bytes(tensor: Tensor, dtype: str) -> memoryview:
     # The file's dtype, and not the one in memory: a configuration may ask for another when the model is
     # loaded.
     written = tensor.to("cpu", getattr(torch, _DTYPES[dtype])).contiguous()
-    return memoryview(written.view(torch.uint8).numpy()).cast("B")
+    # In the annotations of Python 3.11 an array is not yet a buffer.
+    return memoryview(cast("bytes", written.view(torch.uint8).numpy())).cast("B")

@@ -15,4 +15,4 @@ def quiet_progress() -> None:
     from transformers.utils import logging as transformers_logging
 
     datasets.disable_progress_bars()
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

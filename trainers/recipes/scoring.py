@@ -115,7 +115,7 @@ def completion_tokens(
     """A completion up to and with its first end-of-sequence token, where generation would stop."""
     before = _prompt_text(tokenizer, prompt)
     if tokenizer.chat_template:
-        whole = tokenizer.apply_chat_template([*prompt, *completion], tokenize=False)
+        whole = str(tokenizer.apply_chat_template([*prompt, *completion], tokenize=False))
     else:
         whole = before + "\n".join(message["content"] for message in completion) + tokenizer.eos_token
     tokens = _tokens(tokenizer, whole.removeprefix(before))

@@ -89,7 +89,7 @@ def sft(
     import torch
     from peft import LoraConfig
     from transformers import AutoConfig, AutoTokenizer, PrinterCallback, set_seed
-    from trl import SFTConfig, SFTTrainer
+    from trl import SFTConfig, SFTTrainer  # type: ignore[attr-defined]  # loaded when it is asked for
 
     set_seed(seed)
     base_dtype = AutoConfig.from_pretrained(str(base)).dtype or torch.float32
@@ -101,7 +101,7 @@ def sft(
     lora = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     callbacks: list[Any] = [_log_to(on_log or say_step)]
     kept = _keep_in(checkpoints, save_every, callbacks)
-    with tempfile.TemporaryDirectory(dir=checkpoints and checkpoints.folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=checkpoints.folder if checkpoints else None) as scratch:
         arguments = SFTConfig(
             output_dir=scratch,
             save_strategy="no",  # but when `kept` asks for it
@@ -132,13 +132,14 @@ def sft(
         )
         _learn_in_full_precision(trainer.model)
         trainer.remove_callback(PrinterCallback)  # `on_log` says the same
-        resume_from = kept and kept.resume_from(trainer.model)
+        resume_from = kept.resume_from(trainer.model) if kept else None
         loss = trainer.train(resume_from_checkpoint=resume_from).training_loss
     if not math.isfinite(loss):
         raise InvalidInput(f"Training diverged: its loss is {loss}.", remedy=f"Use a lower lr than {lr:g}.")
+    trained: Any = trainer.model
     if method != "full":
-        return _save_adapter(trainer.model, Path(output), base)
-    return _save_model(trainer.model.to(base_dtype), tokenizer, Path(output))
+        return _save_adapter(trained, Path(output), base)
+    return _save_model(trained.to(base_dtype), tokenizer, Path(output))
 
 
 def _load(base: Model | str | os.PathLike[str], dtype: Any, *, in_4_bits: bool) -> PreTrainedModel:
@@ -152,7 +153,7 @@ def _load(base: Model | str | os.PathLike[str], dtype: Any, *, in_4_bits: bool) 
             "The method 'qlora' needs bitsandbytes, which is not installed here.",
             remedy="Install it (pip install bitsandbytes), or use lora.",
         )
-    nf4 = BitsAndBytesConfig(
+    nf4 = BitsAndBytesConfig(  # type: ignore[no-untyped-call]
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
@@ -189,8 +190,9 @@ def _keep_in(
         return None
     from trainers.checkpoints.huggingface import HFCheckpointCallback
 
-    callbacks.append(HFCheckpointCallback(checkpoints, every=every))
-    return callbacks[-1]
+    keeping = HFCheckpointCallback(checkpoints, every=every)
+    callbacks.append(keeping)
+    return keeping
 
 
 def _log_to(on_log: OnLog) -> TrainerCallback:
@@ -223,7 +225,7 @@ def _save_adapter(model: PeftModel, output: Path, base: Model | str | os.PathLik
     # PEFT would write the path that the base had on this machine, which means nothing on another.
     reference = base.ref if isinstance(base, Artifact) else None
     model.peft_config["default"].base_model_name_or_path = reference or Path(base).name
-    model.save_pretrained(output, save_embedding_layers=False)  # the vocabulary is the base's
+    model.save_pretrained(str(output), save_embedding_layers=False)  # the vocabulary is the base's
     (output / "README.md").unlink(missing_ok=True)  # a template in which everything is left to fill in
     return Adapter(output)
 
