@@ -37,6 +37,7 @@ class SharedDatabase(Database):
         # Without the base's own start: its pool costs more than a whole schedule may.
         self.url, self.dialect, self.now = _URL, "sqlite", process.wall_clock
         self._open = threading.local()
+        self._writing = threading.Lock()
         self._process = process
         self._world = process.world
 
