@@ -37,6 +37,14 @@ class Asker:
         if role is not TeamRole.VIEWER:
             rules.require_own(self.token, operation)
 
+    def may(self, operation: str, role: TeamRole) -> bool:
+        """Whether `require` lets it pass: for pages, which offer no button that would be refused."""
+        try:
+            self.require(operation, role)
+        except Forbidden:
+            return False
+        return True
+
     def require_for(self, operation: str, arguments: Mapping[str, Any], artifact: str | None) -> None:
         """Raise `Forbidden` unless it is good for these arguments, too."""
         rules.require_role(self.token, rules.needed_by_arguments(operation, arguments), operation)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from registry.errors import Forbidden, InvalidRequest
+from registry.errors import InvalidRequest
 from registry.http.authorising import Asker
 from registry.http.performing import Act, Asked, Performer
 from registry.identity.roles import TeamRole
@@ -58,7 +58,7 @@ def _show(
     request: Request, pages: Pages, who: Asker, *, before: int | None = None, made: IssuedToken | None = None
 ) -> Response:
     identity = who.registry.identity
-    is_admin = _may(who, "identity.audit", TeamRole.ADMIN)
+    is_admin = who.may("identity.audit", TeamRole.ADMIN)
     lines = identity.audit(before=before, limit=_LINES + 1) if is_admin else []
     return pages.show(
         request,
@@ -67,21 +67,13 @@ def _show(
         made=made,
         waiting=waiting(who),
         is_admin=is_admin,
-        tokens=identity.tokens() if _may(who, "identity.tokens", TeamRole.PROMOTER) else None,
+        tokens=identity.tokens() if who.may("identity.tokens", TeamRole.PROMOTER) else None,
         protections=identity.protections(),
         roles=list(TeamRole),
         lines=lines[:_LINES],
         before=before,
         more=lines[_LINES - 1].number if len(lines) > _LINES else None,
     )
-
-
-def _may(who: Asker, operation: str, role: TeamRole) -> bool:
-    try:
-        who.require(operation, role)
-    except Forbidden:
-        return False
-    return True
 
 
 def _perform(request: Request, asked: Asked, act: Act) -> None:

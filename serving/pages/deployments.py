@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from registry.deployments import ReplicaStatus
-from registry.errors import Forbidden, InvalidRequest
+from registry.errors import InvalidRequest
 from registry.http.authorising import Asker
 from registry.http.performing import Asked, Performer
 from registry.identity.roles import TeamRole
@@ -77,7 +77,7 @@ def _add_looking(router: APIRouter, pages: Pages) -> None:
             ready=_ready(seen),
             replicas=_shown(seen),
             traffic=traffic(seen.replicas),
-            may_tell=_may_tell(who),
+            may_tell=who.may("operations.pause", TeamRole.PROMOTER),
         )
 
 
@@ -112,11 +112,3 @@ def _shown(seen: Overview) -> list[ReplicaStatus]:
 
 def _ready(seen: Overview) -> str:
     return f"{seen.ready} of {seen.wanted_replicas}"
-
-
-def _may_tell(who: Asker) -> bool:
-    try:
-        who.require("operations.pause", TeamRole.PROMOTER)
-    except Forbidden:
-        return False
-    return True

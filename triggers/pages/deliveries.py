@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from registry.deliveries import OPEN, Delivery, DeliveryState
-from registry.errors import Forbidden
 from registry.http.authorising import Asker
 from registry.http.performing import Asked, Performer
 from registry.identity.roles import TeamRole
@@ -20,6 +19,7 @@ from triggers.pages.events import count_dead
 from triggers.pages.wording import DELIVERY_TONES, last_line, remark, tone
 
 _MOST = 100
+_RETRY = "deliveries.retry"
 _Visitor = Annotated[Asker, Depends(visitor)]
 
 
@@ -34,7 +34,7 @@ def add_deliveries(router: APIRouter, pages: Pages) -> None:
             deliveries=found,
             is_cut=len(found) == _MOST,
             dead=count_dead(who.registry),
-            may_retry=_may_retry(who),
+            may_retry=who.may(_RETRY, TeamRole.PROMOTER),
             last_line=last_line,
         )
 
@@ -50,7 +50,7 @@ def add_deliveries(router: APIRouter, pages: Pages) -> None:
             tones=DELIVERY_TONES,
             event_tone=tone,
             remark=remark,
-            may_retry=_may_retry(who),
+            may_retry=who.may(_RETRY, TeamRole.PROMOTER),
         )
 
     @router.post("/events/deliveries/{delivery_id}/retry")
@@ -62,14 +62,6 @@ def add_deliveries(router: APIRouter, pages: Pages) -> None:
             return b""
 
         performer: Performer = request.app.state.performer
-        asked = Asked("deliveries.retry", TeamRole.PROMOTER, {"delivery_id": delivery_id})
+        asked = Asked(_RETRY, TeamRole.PROMOTER, {"delivery_id": delivery_id})
         performer.perform(request, asked, act)
         return RedirectResponse(f"/events/deliveries/{retried[-1].id}", 303)
-
-
-def _may_retry(who: Asker) -> bool:
-    try:
-        who.require("deliveries.retry", TeamRole.PROMOTER)
-    except Forbidden:
-        return False
-    return True
