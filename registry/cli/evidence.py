@@ -13,7 +13,7 @@ from registry.values import Verdict
 
 _LOOK_SECONDS = 0.5  # a wake-up may be lost, so look this often anyway
 BEGIN_SECONDS = 60.0  # a trigger has begun what it begins by then, or nothing carries events
-_LOG_PARTS = 1000  # of a run's log that are read to find its last line
+_LOG_PARTS = 2  # of a run's log: a line may begin in the one before the last
 
 
 class EvidencePending(Unavailable):
@@ -64,8 +64,8 @@ def _what(runs: Sequence[Run], lacking: Sequence[Verdict]) -> str:
 
 def last_line(registry: Registry, runs: Sequence[Run]) -> str:
     """What the first of the runs printed last: how far it is, where it says so."""
-    parts = registry.runs.log(runs[0].id, limit=_LOG_PARTS) if runs else []
-    lines = b"".join(part.data for part in parts[-2:]).decode(errors="replace").split("\n")
+    parts = registry.runs.log(runs[0].id, limit=_LOG_PARTS, newest=True) if runs else []
+    lines = b"".join(part.data for part in parts).decode(errors="replace").split("\n")
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 

@@ -88,6 +88,15 @@ def test_evidence_that_nobody_makes_is_not_waited_for(podium: Podium) -> None:
     assert "Run: podium evaluate bot:v1 --on held-out:v1" in refused.stderr
 
 
+def test_what_an_evaluation_printed_last_is_shown_however_long_its_log_is(registry: Registry) -> None:
+    run = queue(registry)
+    (claim,) = registry.runs.claim("worker", free=ROOM, total=ROOM, only=run.id)
+    acting = registry.acting(claim.origin)
+    for sequence, data in enumerate([b"begins\n", b"1 of 2\n", b"2 ", b"of 2\n\n"], start=1):
+        acting.runs.append_log(run.id, sequence, data)
+    assert evidence.last_line(registry, [run]) == "2 of 2"
+
+
 def test_an_evaluation_that_failed_is_said_and_not_waited_for(podium: Podium, registry: Registry) -> None:
     run = queue(registry)
     (claim,) = registry.runs.claim("worker", free=ROOM, total=ROOM, only=run.id)
