@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from registry.runs import Run, RunState
+from trainers import progress
 
 STATE_TONES: Mapping[RunState, str] = {
     RunState.QUEUED: "",
@@ -25,14 +26,7 @@ def seconds_of(run: Run) -> float | None:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as a person says them: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 h 10 min``."""
+    """As a log says it, but that of a few seconds a tenth counts, and ``-`` stands for none."""
     if seconds is None:
         return "-"
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{seconds:.1f} s" if seconds < 10 else progress.duration(seconds)
