@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from registry.runs import Run, RunState
+from registry.pages.tones import RUN_TONES
+from registry.runs import Run
 from trainers import progress
 
-STATE_TONES: Mapping[RunState, str] = {
-    RunState.QUEUED: "",
-    RunState.RUNNING: "busy",
-    RunState.SUCCEEDED: "good",
-    RunState.FAILED: "bad",
-    RunState.INTERRUPTED: "warn",
-    RunState.CANCELLED: "warn",
-}
+STATE_TONES = RUN_TONES
 
 
 def seconds_of(run: Run) -> float | None:

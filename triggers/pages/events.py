@@ -14,10 +14,11 @@ from registry.deliveries import DeliveryState
 from registry.events import EventType
 from registry.http.authorising import Asker
 from registry.pages.rendering import Pages
+from registry.pages.tones import RUN_TONES
 from registry.pages.visiting import visitor
 from registry.protocol import Registry
 from triggers.pages.following import causes, effects, rollouts
-from triggers.pages.wording import DELIVERY_TONES, RUN_TONES, families, last_line, remark, tone
+from triggers.pages.wording import DELIVERY_TONES, families, last_line, remark, tone
 
 _PAGE = 50
 _MOST_DELIVERIES = 200

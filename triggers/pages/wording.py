@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from registry.deliveries import DeliveryState
 from registry.events import EventType
-from registry.runs import RunState
 from registry.values import Event
 
 _BAD = ("failed", "refused", "interrupted")
@@ -21,10 +20,6 @@ DELIVERY_TONES: Mapping[DeliveryState, str] = {
     DeliveryState.DEAD: "bad",
     DeliveryState.SUPERSEDED: "",
     DeliveryState.STOPPED: "warn",
-}
-
-RUN_TONES: Mapping[RunState, str] = {
-    state: "bad" if state == "failed" else "good" if state == "succeeded" else "busy" for state in RunState
 }
 
 
