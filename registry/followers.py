@@ -8,6 +8,7 @@ from registry.deployments import BASE
 from registry.processes import is_known_dead
 from registry.protocol import Registry
 from registry.references import Reference
+from registry.values import AppObject
 
 _DECLARED = "Take paused=True out of its declaration, and deploy it."
 
@@ -28,8 +29,8 @@ def followers(registry: Registry, artifact: str, alias: str) -> list[Follower]:
     found = []
     declared = registry.apps.objects("deployment")
     for each in declared:
-        names = {BASE: each.body["base"], **each.body["serves"]}
-        served = [name for name, text in names.items() if Reference.parse(text) == reference]
+        followed = declared_references(each)
+        served = [name for name, text in followed.items() if Reference.parse(text) == reference]
         if served:
             paused = _DECLARED if each.body.get("paused") else _by_hand(registry, each.name)
             found += [Follower(each.name, name, paused, is_led(registry, each.name)) for name in served]
@@ -37,6 +38,11 @@ def followers(registry: Registry, artifact: str, alias: str) -> list[Follower]:
         if is_led(registry, deployment):
             found += _undeclared(registry, deployment, artifact, alias)
     return found
+
+
+def declared_references(deployment: AppObject) -> dict[str, str]:
+    """Served name (also BASE) -> the reference that it follows by the declaration."""
+    return {BASE: deployment.body["base"], **deployment.body["serves"]}
 
 
 def _undeclared(registry: Registry, deployment: str, artifact: str, alias: str) -> list[Follower]:

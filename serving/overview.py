@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Any
 
 from registry.deployments import (
-    BASE,
     TERMINAL,
     Block,
     Condition,
@@ -20,7 +19,7 @@ from registry.deployments import (
     RouteTable,
 )
 from registry.errors import NotFound
-from registry.followers import is_led
+from registry.followers import declared_references, is_led
 from registry.operations import Intent
 from registry.protocol import Registry
 from registry.values import AppObject
@@ -265,7 +264,7 @@ def _gather(registry: Registry, name: str, declared: AppObject | None) -> Overvi
 def follows(declared: AppObject | None, latest: Mapping[str, Rollout]) -> dict[str, str]:
     """Served name (also BASE) -> reference, as declared, or as its rollouts say."""
     if declared is not None:
-        return {BASE: declared.body["base"], **declared.body["serves"]}
+        return declared_references(declared)
     targets = {served: rollout.target for served, rollout in latest.items()}
     return {s: f"{t.artifact}:{t.alias}" if t.alias else t.ref for s, t in targets.items()}
 
