@@ -70,11 +70,10 @@ def last_line(registry: Registry, runs: Sequence[Run]) -> str:
 
 
 def _pending(reference: str, alias: str, runs: Sequence[Run], timeout: float) -> EvidencePending:
-    left = ", ".join(run.id for run in runs)
     return EvidencePending(
         f"{reference} was not judged for '{alias}': what its gates ask for is not there after {timeout:g} s.",
         remedy=f"Wait longer with --timeout, or see 'podium runs logs {runs[0].id} --follow'."
         if runs
         else "Check that 'podium up' runs: it carries the events that start evaluations.",
-        runs=left,
+        runs=[run.id for run in runs],
     )
