@@ -16,7 +16,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
@@ -27,6 +27,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 SECONDS = 15.0  # for all of it: a receiver that answers a byte at a time ends nothing later
+_CONNECT_SECONDS = 10.0  # of these, for all addresses of a host together: what cuts it needs a socket to cut
 LARGEST_BODY = 1 << 20  # bytes
 _MOST_READ = 4096  # bytes of an answer's body, for its error
 _SHOWN = 200  # characters of that
@@ -197,14 +198,16 @@ class _Pinned(http.client.HTTPConnection):
 
     def connect(self) -> None:
         failure: OSError | None = None
+        seconds = _CONNECT_SECONDS / max(1, len(self._addresses))
         for address in self._addresses:
             try:
-                self.sock = socket.create_connection((address, self.port), self.timeout)
+                self.sock = socket.create_connection((address, self.port), seconds)
                 break
             except OSError as error:
                 failure = error
         else:
             raise failure or OSError("the host has no address")
+        self.sock.settimeout(self.timeout)
         if self._tls is not None:
             self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
 
@@ -215,7 +218,8 @@ def _ending_after(connection: _Pinned, seconds: float) -> Iterator[None]:
 
     def cut() -> None:
         if connection.sock is not None:
-            connection.sock.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # the other side was quicker
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, cut)
     timer.daemon = True

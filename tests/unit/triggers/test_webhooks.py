@@ -113,6 +113,23 @@ def test_what_was_looked_up_is_what_is_connected_to(
     assert receiver.taken[0].headers["host"] == f"hook.example:{receiver.port}"
 
 
+def test_addresses_that_do_not_answer_take_no_longer_together_than_one_notification_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited = []
+
+    def silent(address: Any, timeout: float) -> Any:
+        waited.append(timeout)
+        raise TimeoutError("timed out")
+
+    found = [(0, 0, 0, "", (f"127.0.0.{n}", 80)) for n in range(1, 9)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "create_connection", silent)
+    with pytest.raises(NotificationFailed, match="timed out"):
+        send(hook("http://slow.example/"), {}, HERE)
+    assert len(waited) == 8 and sum(waited) < webhooks.SECONDS
+
+
 def test_redirects_are_not_followed(receiver: Receiver) -> None:
     receiver.statuses, receiver.headers = [302], {"location": f"{receiver.url}/elsewhere"}
     with pytest.raises(NotificationFailed, match="302"):
