@@ -186,7 +186,8 @@ def test_an_alias_that_does_not_exist_yet_is_waited_for(world: World) -> None:
     async def work() -> None:
         controller = world.controller()
         plan = await controller.settle()
-        assert any("alias does not exist" in line for line in plan.waiting)
+        assert any("does not exist yet" in line for line in plan.needed)
+        assert not plan.waiting  # a person has to act first: nothing is in progress
         assert (await world.ask())["status"] == 404
         world.promote(world.publish(1))
         await world.settle(controller)
