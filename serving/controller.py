@@ -7,13 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from registry.deployments import BASE, Loaded, ReplicaStatus, Rollout, RouteTable, Target
-from registry.errors import AliasNotFound, ArtifactNotFound, NotFound, VersionNotFound
-from registry.operations import Intent
+from registry.deployments import BASE, Loaded, ReplicaStatus, Rollout, RouteTable
 from registry.protocol import Registry
-from registry.references import Reference
 from serving.conditions import conditions
-from serving.deployment import Deployment
+from serving.desiring import Declared, resolve_desired
 from serving.engine import Engine, Observation, Phase
 from serving.execution import DYING_SECONDS, Executor
 from serving.front import Front, FrontView
@@ -46,8 +43,9 @@ from serving.state import (
     Switch,
     Unload,
 )
+from serving.telling import describe, summary
 
-__all__ = ["Controller", "Declared", "resolve_desired"]
+__all__ = ["Controller"]
 
 #: Told of each step before it is taken, and of each plan that waits.
 Report = Callable[[str, str], None]
@@ -61,15 +59,6 @@ OnReplica = Apply | Drain | Load | Probe | Start | Stop | Unload
 _ON_REPLICAS = (Apply, Drain, Load, Probe, Start, Stop, Unload)
 _SLOW = (Load, Probe, Stop)
 _ON_RECORDS = (Begin, DropRoute, Fail, Finish, Flip, Forget, Switch)
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """A deployment as it is stored: its declaration and the revision of it."""
-
-    deployment: Deployment
-    revision: int
-    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,48 +290,6 @@ def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield batch
 
 
-def resolve_desired(registry: Registry, declared: Declared) -> Desired:
-    """Resolve all references of a declaration; a target is None while its alias does not exist."""
-    deployment = declared.deployment
-    intent = _intent(registry, deployment.name)
-
-    def target(served: str, text: str) -> Target | None:
-        return _target(registry, deployment.name, declared.revision, served, text)
-
-    return Desired(
-        deployment=deployment.name,
-        base=target("", deployment.base),
-        serves={served: target(served, text) for served, text in deployment.serves.items()},
-        engine=deployment.engine.to_text(intent.restarts),
-        replicas=deployment.replicas,
-        allow_downtime=deployment.allow_downtime,
-        paused=deployment.paused or intent.paused,
-        removed=declared.removed,
-    )
-
-
-def _intent(registry: Registry, deployment: str) -> Intent:
-    """What people told the deployment; nothing while the registry does not know of it."""
-    try:
-        return registry.operations.intent(deployment)
-    except NotFound:
-        return Intent(deployment)
-
-
-def _target(registry: Registry, deployment: str, revision: int, served: str, text: str) -> Target | None:
-    reference = Reference.parse(text)
-    try:
-        if reference.alias is not None:
-            alias = registry.promotions.get(reference.name, reference.alias)
-            number, digest, generation = alias.version, alias.digest, alias.generation
-        else:
-            version = registry.catalog.resolve(text)
-            number, digest, generation = version.number, version.digest, 0
-    except (AliasNotFound, ArtifactNotFound, VersionNotFound):
-        return None
-    return Target(deployment, revision, served, reference.name, reference.alias, generation, number, digest)
-
-
 def _status(deployment: str, index: int, seen: Observation, front: FrontView | None) -> ReplicaStatus:
     return ReplicaStatus(
         deployment=deployment,
@@ -356,52 +303,3 @@ def _status(deployment: str, index: int, seen: Observation, front: FrontView | N
         in_flight=dict(seen.in_flight),
         detail=seen.detail[-500:],
     )
-
-
-def summary(observed: Observed) -> str:
-    """Where clients find what is served, in one line."""
-    answering = [seen.endpoint for seen in observed.replicas.values() if seen.map and seen.endpoint]
-    front = observed.front
-    endpoints = answering if front is None else [front.address] if front.address and front.routed else []
-    routes = observed.table.routes
-    names = [f"{served} = {route.current.ref}" for served, route in sorted(routes.items()) if served]
-    if not endpoints:
-        return ""
-    return f"{', '.join(names) or 'no names yet'} at {' '.join(endpoints)}"
-
-
-def describe(step: Step) -> str:
-    """A step in words, for the terminal."""
-    name = type(step).__name__.lower()
-    match step:
-        case Load() | Probe():
-            return f"{name} {step.version.ref} on replica {step.replica}"
-        case Start():
-            return f"start replica {step.replica} with {step.setup.base.ref}"
-        case Switch():
-            return f"switch to {step.setup.base.ref}"
-        case Route():
-            return f"send requests to {', '.join(f'replica {i}' for i in sorted(step.backends)) or 'nobody'}"
-        case CloseFront():
-            return "stop the proxy"
-        case Stop():
-            return f"stop replica {step.replica}: {step.reason}"
-        case Unload():
-            return f"unload {step.ref} from replica {step.replica}"
-        case Drain():
-            return f"drain replica {step.replica}" + (f": {step.reason}" if step.reason else "")
-        case Apply():
-            return f"apply map {step.routes.fence.generation} on replica {step.replica}"
-        case _:
-            return _describe_record(name, step)
-
-
-def _describe_record(name: str, step: Step) -> str:
-    rollout = getattr(step, "rollout", None)
-    target = getattr(step, "target", None) or (rollout.target if rollout else None)
-    subject = getattr(step, "version", None) or target
-    words = [name, subject.ref if subject else str(getattr(step, "served", getattr(step, "digest", "")))]
-    state, reason = getattr(step, "state", None), getattr(step, "reason", "")
-    if state is not None:
-        words = [state.value, target.ref if target else ""]
-    return " ".join(words) + (f": {reason}" if reason else "")

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from registry.errors import InvalidApp, PodiumError, StaleAuthority
 from registry.protocol import Registry
-from serving.controller import Controller, Declared, Report
+from serving.controller import Controller, Report
 from serving.deployment import Deployment
+from serving.desiring import Declared
 from serving.engine import Engine, Observation, Phase
 from serving.errors import EngineUnavailable, StaleController
 from serving.leadership import Leadership

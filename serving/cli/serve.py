@@ -12,8 +12,8 @@ import click
 from registry.cli.output import Output, with_output
 from registry.errors import InvalidInput
 from registry.protocol import Registry
-from serving.controller import Declared
 from serving.deployment import VLLM, Deployment
+from serving.desiring import Declared
 from serving.metrics_server import metrics_at
 from serving.reconcile import run_controllers
 

@@ -20,7 +20,7 @@ from registry import Registry, Settings, connect
 from registry.values import Parent, Role
 from serving import VLLM, Deployment, run_controllers
 from serving.child import free_port
-from serving.controller import Declared
+from serving.desiring import Declared
 from serving.probing import PROMPTS
 from tests.benchmarks.measuring import Aim, Row, compare, interleaved, median_ms
 from tests.common import models

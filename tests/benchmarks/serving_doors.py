@@ -24,7 +24,7 @@ from registry import Registry, Settings, connect
 from registry.values import Parent, Role
 from serving import VLLM, Deployment, run_controllers
 from serving.child import free_port
-from serving.controller import Declared
+from serving.desiring import Declared
 from serving.haproxy import find_haproxy
 from tests.benchmarks.measuring import Aim, Row, compare, interleaved
 from tests.common.serving import write_base, write_lora

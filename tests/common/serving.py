@@ -13,8 +13,9 @@ from registry.content.safetensors import read_header
 from registry.deployments import Rollout
 from registry.protocol import Registry
 from registry.values import Origin, Parent, Role, Version
-from serving.controller import Controller, Declared
+from serving.controller import Controller
 from serving.deployment import VLLM, Deployment
+from serving.desiring import Declared
 from serving.fake_engine import FakeEngine
 from serving.fake_front import FakeFront
 from serving.leadership import ACTOR

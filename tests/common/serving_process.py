@@ -12,7 +12,7 @@ import signal
 
 from registry.connection import connect
 from serving import VLLM, Deployment, run_controllers
-from serving.controller import Declared
+from serving.desiring import Declared
 
 REPLICAS = "SERVING_TEST_REPLICAS"
 DEPLOYMENT = Deployment(

@@ -18,8 +18,8 @@ from registry.content.safetensors import read_header
 from registry.deployments import RolloutState
 from registry.store.stored import StoredRegistry
 from registry.values import Parent, Promotion, Role
-from serving.controller import Declared
 from serving.deployment import VLLM, Deployment
+from serving.desiring import Declared
 from serving.reconcile import run_controllers
 from tests.common.clients import Asked, ask
 from tests.common.serving import write_float_lora

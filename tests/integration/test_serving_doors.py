@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from serving import VLLM, run_controllers
-from serving.controller import Declared
+from serving.desiring import Declared
 from serving.haproxy import find_haproxy
 from serving.metrics_server import metrics_at
 from serving.middleware import TOKEN_HEADER

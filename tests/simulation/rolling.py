@@ -11,8 +11,8 @@ from pathlib import Path
 
 from registry.deployments import BASE, TERMINAL, RolloutState
 from registry.errors import PodiumError
-from serving.controller import Declared
 from serving.deployment import Deployment
+from serving.desiring import Declared
 from serving.parts import Parts
 from serving.reconcile import run_controllers
 from tests.common.serving import write_base, write_lora

@@ -15,8 +15,8 @@ from registry.errors import DatabaseUnavailable
 from registry.processes import Process
 from registry.protocol import Registry
 from registry.values import AppObject
-from serving.controller import Declared
 from serving.deployment import Deployment
+from serving.desiring import Declared
 from serving.leadership import Leadership
 from serving.parts import Parts
 from serving.reconcile import Source, declared_in, run_controllers

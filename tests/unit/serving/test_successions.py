@@ -14,8 +14,9 @@ from registry.crashpoints import observed_by
 from registry.deployments import BASE, Block, Rollout, RolloutState
 from registry.errors import VersionInUse
 from registry.values import Version
-from serving.controller import Controller, Declared
+from serving.controller import Controller
 from serving.deployment import VLLM
+from serving.desiring import Declared
 from serving.engine import Phase
 from tests.common.registries import Place
 from tests.common.serving import World
