@@ -4,8 +4,8 @@
 
     report.log({"loss": 2.31, "learning_rate": 2e-4}, step=3)
 
-A call puts them into a buffer and returns; what lies there is sent once a second. While the registry cannot be
-reached the buffer grows up to `MOST`; what comes then pushes out the oldest, and the log says how many.
+A call puts them into a buffer and returns; what lies there is sent once a second. While the registry cannot
+be reached the buffer grows up to `MOST`; what comes then pushes out the oldest, and the log says how many.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from registry.identity.roles import TeamRole
+from registry.measures import measured
 from registry.protocol import Registry
 from registry.resources import Resources
 from registry.runs import RESULT, Cause, Claim, NewOutput, RunError, RunRequest
@@ -42,6 +43,15 @@ def test_a_run_is_followed_from_its_first_line_to_the_version_it_is_published_as
     acting(site, claim).runs.append_log(claim.run.id, 1, b"10%|#\r\r100%|####\nloss <b>0.5</b>\n")
     expect(page.get_by_text("loss <b>0.5</b>")).to_be_visible()
     expect(page.get_by_text("10%|#", exact=True)).to_have_count(0)
+    expect(page.get_by_role("heading", name="Curves")).to_have_count(0)  # it has reported nothing yet
+    acting(site, claim).measures.add(claim.run.id, [measured(1, {"loss": 2.0, "eval_loss": 2.5})])
+    expect(page.get_by_role("img", name="eval_loss 2.5, loss 2 at step 1, 1 points")).to_be_visible()
+    more = [measured(step, {"loss": 2.0 / step, "learning_rate": 0.001}) for step in (2, 4)]
+    acting(site, claim).measures.add(claim.run.id, more)
+    expect(page.get_by_role("img", name="eval_loss 2.5, loss 0.5 at step 4, 3 points")).to_be_visible()
+    expect(page.get_by_role("img", name="learning_rate 0.001 at step 4, 2 points")).to_be_visible()
+    page.get_by_label("logarithmic").check()
+    expect(page.locator(".chart canvas")).to_have_count(2)
     stored = acting(site, claim).catalog.store(write_lora(tmp_path / "trained", 9), "adapter")
     acting(site, claim).runs.finish(claim.run.id, [NewOutput(RESULT, "adapter", stored.digest)])
     expect(page.get_by_role("status")).to_contain_text("succeeded")

@@ -25,6 +25,7 @@ _MOST = 100
 _LONGEST = 200
 _LOG_PARTS = 200
 _LOG_LINES = 300
+_CURVE_PARTS = 500
 _Visitor = Annotated[Asker, Depends(visitor)]
 
 
@@ -54,6 +55,18 @@ def add_looking(router: APIRouter, pages: Pages) -> None:
     def one(request: Request, who: _Visitor, run: str) -> Response:
         top = tree_of(who.registry, run)
         return pages.show(request, "run.html", who, **_shown(who.registry, top), may=_rights(who))
+
+    @router.get("/runs/{run}/curves")
+    def curves(
+        who: _Visitor, run: str, after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0
+    ) -> Mapping[str, Any]:
+        """Points that were reported after the part ``after``: a page asks for what it has not drawn."""
+        parts = who.registry.measures.of(run, after=after, limit=_CURVE_PARTS)
+        return {
+            "after": parts[-1].sequence if parts else after,
+            "points": [(each.step, dict(each.numbers)) for part in parts for each in part.measures],
+            "more": len(parts) == _CURVE_PARTS,
+        }
 
 
 def _shown(registry: Registry, top: Node) -> Mapping[str, Any]:

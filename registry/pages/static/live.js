@@ -15,7 +15,7 @@
 
   function isTyping() {
     const active = document.activeElement;
-    return active !== null && active.closest("#live") !== null && active.matches("input, select, textarea");
+    return active !== null && active.closest("#live") !== null && active.matches("input:not([type=checkbox]), select, textarea");
   }
 
   function refresh() {
