@@ -38,7 +38,7 @@ from tests.common.stories import (
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(900)]
 
-SWAPS = int(os.environ.get("PODIUM_SWAPS", "8"))
+SWAPS = int(os.environ.get("PODIUM_SWAPS", "20"))
 CLIENTS = 40
 # Forty leave a second engine on two cores little: its start takes minutes.
 CLIENTS_OF_A_BASE = CLIENTS if SWAPS >= 30 else 6
