@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from registry.cli.output import Output, counted, size_text
 from registry.content.manifest import Manifest
 from registry.protocol import Registry
 from registry.values import Evaluation, LineageNode, Role
 
+FILES_SHOWN = 100  # of a content, for people; a folder may have a hundred thousand
 ID_SHOWN = 12  # digits of a value's id; commands take as many as it takes to be the only one
 
 
@@ -55,8 +57,12 @@ def _evaluations(registry: Registry, node: LineageNode) -> list[Evaluation]:
 
 def content_tables(out: Output, manifest: Manifest, evaluations: list[Evaluation]) -> list[RenderableType]:
     """The files of a content and, if there are any, its scores."""
-    files = [[f.path, size_text(f.size), f.sha256[:12]] for f in manifest.files]
-    parts = [out.table(["file", ">size", "sha256"], files)]
+    shown = manifest.files[:FILES_SHOWN]
+    parts = [
+        out.table(["file", ">size", "sha256"], [[f.path, size_text(f.size), f.sha256[:12]] for f in shown])
+    ]
+    if more := len(manifest.files) - len(shown):
+        parts.append(Text(f"... and {counted(more, 'more file')}: --json lists all."))
     scores = [
         [
             report_name(e.report),

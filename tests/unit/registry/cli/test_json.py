@@ -6,6 +6,7 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+from registry.cli.value import FILES_SHOWN
 from registry.deployments import RolloutState, Target
 from registry.gates import Gate, Threshold
 from registry.processes import Process
@@ -125,6 +126,19 @@ def test_show_a_version(podium: Podium, bot: Maker) -> None:
         "adapter_config.json",
         "adapter_model.safetensors",
     }
+
+
+def test_show_lists_a_page_of_many_files_and_all_of_them_to_programs(
+    podium: Podium, bot: Maker, tmp_path: Path
+) -> None:
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(FILES_SHOWN + 7):
+        (folder / f"{number:03}.jsonl").write_text(f"{number}\n")
+    podium("push", "rows", str(folder), "--kind", "dataset")
+    shown = podium("show", "rows:v1").stdout
+    assert "099.jsonl" in shown and "100.jsonl" not in shown and "... and 7 more files" in shown
+    assert len(podium("show", "rows:v1", "--json").json["file_list"]) == FILES_SHOWN + 7
 
 
 def test_list(podium: Podium, bot: Maker) -> None:
