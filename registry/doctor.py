@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -20,6 +22,7 @@ _EXTRAS = {
     "server": ("fastapi", "uvicorn", "jinja2"),
     "mlflow": ("mlflow",),
 }
+_COMPANIONS = ("torchvision", "torchaudio", "torchcodec")
 _CONNECT_SECONDS = 2.0
 
 
@@ -140,6 +143,18 @@ def _cpu(_: Settings) -> Finding:
     return Finding("machine", True, f"{os.cpu_count()} cores")
 
 
+def _companions(_: Settings) -> Finding:
+    """vLLM's requirements bring torchvision, and pip may choose one that cannot be imported beside torch."""
+    there = [f"{package} {number}" for package in _COMPANIONS if (number := _version(package))]
+    if not there:
+        return Finding("torch", True, "nothing beside it that has to fit", needed=False)
+    command = [sys.executable, "-P", "-c", f"import {_COMPANIONS[0]}"]
+    if _version(_COMPANIONS[0]) is None or subprocess.run(command, capture_output=True).returncode == 0:
+        return Finding("torch", True, f"works with {', '.join(there)}", needed=False)
+    remedy = f"pip uninstall {' '.join(_COMPANIONS)}: neither podium nor vLLM needs them for text."
+    return Finding("torch", False, f"{', '.join(there)} cannot be imported beside it", remedy, needed=False)
+
+
 _LOOKS: dict[str, Callable[[Settings], Finding]] = {
     "machine": _cpu,
     "disk": _disk,
@@ -147,6 +162,7 @@ _LOOKS: dict[str, Callable[[Settings], Finding]] = {
     "blob store": _store,
     "nats-server": _server_binary,
     "nats": _nats,
+    "torch": _companions,
 }
 
 

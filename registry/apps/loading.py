@@ -77,10 +77,8 @@ def load_file(path: Path, *, root: Path | None = None) -> LoadedFile:
 
 
 def _refuse_shadowing(folder: Path) -> None:
-    import registry
-
-    if folder == Path(registry.__file__ or "").parent.parent:
-        return  # podium's own tree
+    if all((folder / room / "__init__.py").exists() for room in ROOMS):
+        return  # a tree of podium's own, installed from it or not
     for room in ROOMS:
         for module in (folder / f"{room}.py", folder / room / "__init__.py"):
             if module.exists():
