@@ -22,6 +22,7 @@ from registry.errors import NotFound
 from registry.followers import declared_references, is_led
 from registry.operations import Intent
 from registry.protocol import Registry
+from registry.references import Reference
 from registry.values import AppObject
 from serving.deployment import Deployment, is_public_address
 
@@ -143,7 +144,7 @@ class Overview:
             case State.STOPPED | State.UNLED:
                 return _UNLED
             case State.WAITING:
-                return f"Promote a version to {', '.join(sorted(set(self.missing.values())))}."
+                return "; ".join(_how_to_make(text) for text in sorted(set(self.missing.values()))) + "."
             case _:
                 return ""
 
@@ -200,6 +201,13 @@ class Overview:
             "reason": block.reason,
             "at": block.at.isoformat(),
         }
+
+
+def _how_to_make(reference: str) -> str:
+    """What a person does so that the reference exists."""
+    if Reference.parse(reference).alias is None:
+        return f"Push or publish {reference}"
+    return f"Promote a version to {reference}"
 
 
 def _forgotten(replica: ReplicaStatus) -> ReplicaStatus:

@@ -59,11 +59,24 @@ def events() -> None:
 @events.command("list")
 @_LIMIT
 @click.option("--after", type=click.IntRange(0, 2**63 - 1), help="Events after this sequence, oldest first.")
+@click.option("--type", "type_", metavar="TYPE", default="", help="As in 'alias' or 'run.failed'.")
+@click.option("--of", "key", metavar="NAME", help="Of one artifact, or of run/ID.")
+@click.option("--actor", metavar="ACTOR", help="By one actor, as in 'user:ada'.")
 @with_output
-def list_events(out: Output, limit: int, after: int | None) -> None:
+def list_events(
+    out: Output, limit: int, after: int | None, type_: str, key: str | None, actor: str | None
+) -> None:
     """List the newest events, the oldest of them first."""
-    registry = out.registry
-    found = registry.events.tail(limit=limit) if after is None else registry.events.after(after, limit=limit)
+    events = out.registry.events
+    if after is not None:
+        if type_ or key or actor:
+            raise InvalidInput(
+                "--after goes with no filter.", remedy="Leave it out, or take --type, --of and --actor out."
+            )
+        found = events.after(after, limit=limit)
+    else:
+        wanted = f"podium.{type_.removeprefix('podium.')}" if type_ else ""
+        found = events.find(type=wanted, key=key, actor=actor, limit=limit)[::-1]
     out.show([event_data(event) for event in found], lambda: _events_table(out, found))
 
 

@@ -124,7 +124,7 @@ def _replica_table(out: Output, seen: Overview) -> RenderableType:
         for r in seen.replicas
         if r.phase != "absent" or r.detail  # absent ones are places in which others may be started
     ]
-    columns = [">replica", "phase", "base", "versions", ">in flight", "boot", "seen", "detail"]
+    columns = [">replica", "phase", "base", "versions", ">in flight", "boot", "since", "detail"]
     return out.table(columns, rows, empty="It has no replicas.")
 
 
@@ -160,7 +160,10 @@ def _name_row(seen: Overview, served: str, reference: str) -> list[object]:
     route, latest = seen.table.routes.get(served), seen.latest.get(served)
     kept = route.previous.ref if route and route.previous else None
     state = Text(latest.state.value, _ROLLOUT_STYLES.get(latest.state, "")) if latest else None
-    return [served or "(base)", reference, seen.wanted.get(served), _live(seen, served), kept, state]
+    live = _live(seen, served)
+    if live and not seen.is_led:
+        live = f"was {live}"
+    return [served or "(base)", reference, seen.wanted.get(served), live, kept, state]
 
 
 def _rollout_row(rollout: Rollout) -> list[object]:

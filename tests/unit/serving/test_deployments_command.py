@@ -190,6 +190,8 @@ def test_what_waits_for_a_first_version_names_what_to_promote(router: World, pod
     lead(router)
     deploy(router, serves={"new": "new:production"})
     assert "waiting: Promote a version to new:production." in podium("show", "router")
+    deploy(router, serves={"new": "new:v3"})
+    assert "waiting: Push or publish new:v3." in podium("show", "router")
 
 
 def test_a_deployment_whose_controller_has_died_is_led_by_nobody(router: World, podium: Podium) -> None:

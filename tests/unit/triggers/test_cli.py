@@ -60,6 +60,22 @@ def test_events_are_listed_oldest_first(registry: StoredRegistry, podium: Podium
     assert "alias.promoted" in podium("events", "list")[1]
 
 
+def test_events_are_filtered_by_type_subject_and_actor(registry: StoredRegistry, podium: Podium) -> None:
+    for n in (1, 2):
+        emit_promotion(registry, version=n)
+    (one, _) = registry.events.tail(limit=2)
+    for filters, found in (
+        (("--type", "alias"), 2),
+        (("--type", "podium.alias.promoted", "--limit", "1"), 1),
+        (("--type", "run"), 0),
+        (("--of", one.key), 2),
+        (("--of", "another"), 0),
+        (("--actor", one.actor), 2),
+        (("--actor", "user:nobody"), 0),
+    ):
+        assert len(as_json(podium, "events", "list", *filters)) == found, filters
+
+
 def test_tail_prints_one_object_a_line(registry: StoredRegistry, podium: Podium) -> None:
     for n in (1, 2):
         emit_promotion(registry, version=n)
@@ -131,6 +147,7 @@ def test_adopting_without_a_server_begins_an_incarnation_and_says_what_is_left(
         (("events", "replay", "nothing", "--to", "a/b"), 2, "no event"),
         (("events", "replay", "nothing"), 2, "--to"),
         (("events", "list", "--limit", "0"), 2, "limit"),
+        (("events", "list", "--after", "1", "--type", "run"), 2, "no filter"),
         (("dlq", "show", "nothing"), 2, "no delivery 'nothing'"),
         (("dlq", "retry", "nothing"), 2, "no delivery"),
         (("dlq", "retry"), 2, "which deliveries"),
