@@ -52,6 +52,10 @@ def test_a_run_is_followed_from_its_first_line_to_the_version_it_is_published_as
     expect(page.get_by_role("img", name="learning_rate 0.001 at step 4, 2 points")).to_be_visible()
     page.get_by_label("logarithmic").check()
     expect(page.locator(".chart canvas")).to_have_count(2)
+    expect(page.locator(".chart", has=page.locator(".uplot"))).to_have_count(2)
+    page.wait_for_function(  # each has made room for the other
+        "[...document.querySelectorAll('.chart')].every((each) => each.scrollWidth <= each.clientWidth)"
+    )
     stored = acting(site, claim).catalog.store(write_lora(tmp_path / "trained", 9), "adapter")
     acting(site, claim).runs.finish(claim.run.id, [NewOutput(RESULT, "adapter", stored.digest)])
     expect(page.get_by_role("status")).to_contain_text("succeeded")

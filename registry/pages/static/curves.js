@@ -11,6 +11,14 @@
   const isLog = place.querySelector("[name=log]");
   const sets = place.dataset.curves.split(" ").map((address) => ({ address, after: 0, points: new Map() }));
   const charts = new Map();
+  // The first chart has the whole width until the next one comes: charts follow their holders, not the window.
+  const sizes = new ResizeObserver(() => {
+    for (const { holder, plot } of charts.values()) {
+      if (holder.clientWidth > 0 && holder.clientWidth !== plot.width) {
+        plot.setSize({ width: holder.clientWidth, height: HEIGHT });
+      }
+    }
+  });
   let isBusy = false;
   let isDue = false;
 
@@ -103,6 +111,7 @@
       else {
         holder.className = "chart";
         box.append(holder);
+        sizes.observe(holder);
       }
       charts.set(group, { holder, key, plot: new uPlot(options(group, lines, holder.clientWidth), values, holder) });
     }
@@ -128,15 +137,13 @@
   function again() {
     for (const chart of charts.values()) chart.plot.destroy();
     charts.clear();
+    sizes.disconnect();
     box.replaceChildren();
     draw();
   }
 
   isLog.addEventListener("change", again);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  window.addEventListener("resize", () => {
-    for (const { holder, plot } of charts.values()) plot.setSize({ width: holder.clientWidth, height: HEIGHT });
-  });
   document.body.addEventListener("htmx:afterSwap", refresh);
   refresh();
 })();
