@@ -227,7 +227,10 @@ def test_a_killed_engine_is_replaced_and_serves_the_same_version_on_the_same_por
     controllers.start()
     first = world.promote(world.publish(0))
     wait_until(lambda: ended(world, first), 60, controllers.log)
-    before = world.registry.deployments.replicas("router")[0]
+    wait_until(
+        lambda: "ticket-router:v1" in _status(world, 0).models, 60, controllers.log
+    )  # it is told a bit later
+    before = _status(world, 0)
     record = controllers.replica(0).record
     assert record is not None and record.pid is not None
     os.kill(record.pid, signal.SIGKILL)
@@ -286,6 +289,7 @@ async def _kill_and_move(world: World, controllers: Controllers, endpoint: str) 
 
 def _kill_each_replica(world: World, controllers: Controllers) -> None:
     for index in (0, 1):
+        wait_until(lambda i=index: "ticket-router:v1" in _status(world, i).models, 60, controllers.log)
         before = _status(world, index)
         record = controllers.replica(index).record
         assert record is not None and record.pid is not None
