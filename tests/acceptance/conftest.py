@@ -18,9 +18,8 @@ Visitor = Callable[..., Visit]
 expect.set_options(timeout=60_000)  # ms: a machine that is busy is slow, and not wrong
 
 
-@pytest.fixture(
-    scope="module"
-)  # not the session: while it is there, Playwright's event loop runs in this thread
+# Not for the session: while it is there, Playwright's event loop runs in this thread.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if chromium() is None:
         pytest.skip("this machine has no Chromium")
