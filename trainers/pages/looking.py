@@ -10,15 +10,15 @@ from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from registry.errors import Forbidden
 from registry.http.authorising import Asker
 from registry.identity.roles import TeamRole
 from registry.pages.rendering import Pages
+from registry.pages.tones import RUN_TONES
 from registry.pages.visiting import visitor
 from registry.protocol import Registry
 from registry.runs import ENDED, Run, RunOutput, RunState
 from trainers.cli.shown import result_of
-from trainers.pages.wording import STATE_TONES, duration, seconds_of
+from trainers.pages.wording import duration, seconds_of
 from trainers.trees import Node, tree_of
 
 _MOST = 100
@@ -47,14 +47,20 @@ def add_looking(router: APIRouter, pages: Pages) -> None:
             is_cut=len(found) == _MOST,
             states=list(RunState),
             filters={"state": asked or "", "task": task.strip()},
-            tones=STATE_TONES,
+            tones=RUN_TONES,
             took=lambda run: duration(seconds_of(run)),
         )
 
     @router.get("/runs/{run}")
     def one(request: Request, who: _Visitor, run: str) -> Response:
         top = tree_of(who.registry, run)
-        return pages.show(request, "run.html", who, **_shown(who.registry, top), may=_rights(who))
+        return pages.show(
+            request,
+            "run.html",
+            who,
+            **_shown(who.registry, top),
+            may=who.may("runs.cancel", TeamRole.TRAINER),
+        )
 
     @router.get("/runs/{run}/curves")
     def curves(
@@ -83,7 +89,7 @@ def _shown(registry: Registry, top: Node) -> Mapping[str, Any]:
         "result": _plain(result_of(run)) if run.state is RunState.SUCCEEDED and not run.outputs else "",
         "attempts": registry.runs.attempts(run.id),
         "log": _log(registry, run.id),
-        "tones": STATE_TONES,
+        "tones": RUN_TONES,
         "duration": duration,
         "took": duration(top.seconds),
         "source": run.captured.get("source", {}),
@@ -110,11 +116,3 @@ def _log(registry: Registry, run: str) -> str:
     # A progress bar writes one line over and over: what a terminal would show is what came last.
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
     return "\n".join(lines[-_LOG_LINES:])
-
-
-def _rights(who: Asker) -> bool:
-    try:
-        who.require("runs.cancel", TeamRole.TRAINER)
-    except Forbidden:
-        return False
-    return True

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from registry.pages.tones import RUN_TONES
 from registry.runs import Run
 from trainers import progress
-
-STATE_TONES = RUN_TONES
 
 
 def seconds_of(run: Run) -> float | None:
