@@ -10,12 +10,12 @@ from typing import Any
 from registry.checkpoints import TRAINING, CheckpointState, SavedCheckpoint, surplus
 from registry.content.kinds import Kind
 from registry.crashpoints import reached
-from registry.database.engine import Row, Transaction, to_time
+from registry.database.engine import Row, to_time
 from registry.database.statements import sql
-from registry.errors import InvalidInput, RunNotFound, RunRefused, StaleAuthority
-from registry.runs import RunState, lease_name
+from registry.errors import InvalidInput
 from registry.store import values
 from registry.store.files import FileStore
+from registry.store.run_authority import require_own, running_attempt
 from registry.store.session import Session, check_text, to_json
 from registry.store.values import StoredFiles
 
@@ -28,7 +28,6 @@ _OF_RUN = sql(f"""
     WHERE k.run = :run AND (CAST(:series AS TEXT) IS NULL OR k.series = :series)
     ORDER BY k.series, k.number DESC
 """)
-_RUNNING = sql("SELECT state, attempts FROM run WHERE id = :run {lock}")
 _LAST = sql("SELECT COALESCE(MAX(number), 0) FROM checkpoint WHERE run = :run AND series = :series")
 _PUT = sql("""
     INSERT INTO checkpoint (run, series, number, step, digest, bytes_sent, attempt, saved_at, state, reason,
@@ -79,7 +78,7 @@ class StoredCheckpoints:
         _check(series, step, keep)
         self._require_own(run)
         with self._session.writing() as transaction:
-            attempt = self._running(transaction, run)
+            attempt = running_attempt(transaction, run)
             number = int(transaction.one(_LAST, run=run, series=series)[0]) + 1
             values.put_content(transaction, files.manifest)
             transaction.execute(
@@ -102,22 +101,8 @@ class StoredCheckpoints:
 
     def _require_own(self, run: str) -> None:
         """Only the run itself says how far it is."""
-        authority = self._session.origin.authority
-        if authority is None or authority.lease != lease_name(run):
-            raise RunRefused(
-                f"Run {run} saves its checkpoints itself.", remedy="Save them from inside its task."
-            )
-
-    def _running(self, transaction: Transaction, run: str) -> int:
-        """The attempt that runs. The run's row is locked, so that numbers are given out one after another."""
-        row = transaction.first(_RUNNING, run=run)
-        if row is None:
-            raise RunNotFound(f"There is no run '{run[:40]}'.", remedy="See 'podium runs list'.")
-        if row[0] != RunState.RUNNING:
-            raise StaleAuthority(
-                f"Run {run} does not run any more: it is {row[0]}.", remedy="Nothing was written."
-            )
-        return int(row[1])
+        message = f"Run {run} saves its checkpoints itself."
+        require_own(self._session, run, message, "Save them from inside its task.")
 
     def of(self, run: str, series: str | None = None) -> Sequence[SavedCheckpoint]:
         with self._session.reading() as reader:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from registry.database.engine import Row, Transaction
+from registry.database.engine import Row
 from registry.database.statements import sql
-from registry.errors import RunNotFound, RunRefused, StaleAuthority
 from registry.measures import Measure, MeasurePart, check_measures
-from registry.runs import RunState, lease_name
+from registry.store.run_authority import require_own, running_attempt
 from registry.store.session import Session, to_json
 
-_RUNNING = sql("SELECT state, attempts FROM run WHERE id = :run {lock}")
 _LAST = sql("SELECT COALESCE(MAX(sequence), 0) FROM run_measure WHERE run = :run")
 _ADD = sql("""
     INSERT INTO run_measure (run, sequence, attempt, measures) VALUES (:run, :sequence, :attempt, :measures)
@@ -34,7 +32,7 @@ class StoredMeasures:
         self._require_own(run)
         kept = to_json([[each.step, dict(each.numbers)] for each in measures])
         with self._session.writing() as transaction:
-            attempt = _attempt(transaction, run)
+            attempt = running_attempt(transaction, run)
             last = int(transaction.one(_LAST, run=run)[0])
             transaction.execute(_ADD, run=run, sequence=last + 1, attempt=attempt, measures=kept)
 
@@ -44,23 +42,8 @@ class StoredMeasures:
 
     def _require_own(self, run: str) -> None:
         """Only the run itself says what it measures."""
-        authority = self._session.origin.authority
-        if authority is None or authority.lease != lease_name(run):
-            raise RunRefused(
-                f"Run {run} reports its measures itself.", remedy="Report them from inside its task."
-            )
-
-
-def _attempt(transaction: Transaction, run: str) -> int:
-    """The attempt that runs. The run's row is locked, so that numbers are given out one after another."""
-    row = transaction.first(_RUNNING, run=run)
-    if row is None:
-        raise RunNotFound(f"There is no run '{run[:40]}'.", remedy="See 'podium runs list'.")
-    if row[0] != RunState.RUNNING:
-        raise StaleAuthority(
-            f"Run {run} does not run any more: it is {row[0]}.", remedy="Nothing was written."
-        )
-    return int(row[1])
+        message = f"Run {run} reports its measures itself."
+        require_own(self._session, run, message, "Report them from inside its task.")
 
 
 def _part(row: Row) -> MeasurePart:
